@@ -1,0 +1,199 @@
+"""A diagnosis as a value: rows, where they come from, and what was left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pjdiag.errors import DataError, UsageError
+from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A layer or a head that carries no figure, and why."""
+
+    layer: int
+    reason: str
+    head: int | None = None
+    bad_values: bool = False
+    """True where a tensor holds NaN or infinity: the result is then inconclusive."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one diagnostic, the same in memory and in every format."""
+
+    diagnostic: str
+    checkpoint: Mapping[str, Any]
+    """``path``, ``format``, ``digest``, ``dtype``, ``adapter``, ``train_length`` ..."""
+    provenance: Mapping[str, Any]
+    """``tool_version``, ``command``, ``seed``, lengths, weights, coverage."""
+    rows: tuple[Row, ...]
+    skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()
+    _frame: list[Any] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of the rows, scope first."""
+        return (*SCOPE_COLUMNS, *DIAGNOSTICS[self.diagnostic])
+
+    @property
+    def inconclusive(self) -> bool:
+        """True where nothing was analysable or a head was excluded for bad values."""
+        return not self.rows or any(entry.bad_values for entry in self.skipped)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as a pandas DataFrame; pandas is imported at the first use."""
+        if not self._frame:
+            import pandas as pd  # static commands must not pay for pandas
+
+            names = [column.name for column in self.columns]
+            self._frame.append(pd.DataFrame(list(self.rows), columns=names))
+        frame: pd.DataFrame = self._frame[0]
+        return frame
+
+    def select(self, **conditions: Any) -> list[Row]:
+        """Rows whose columns equal ``conditions``.
+
+        >>> result = Result("mass", {}, {}, ({"scope": "model", "sector": "fj"},))
+        >>> len(result.select(scope="model")), len(result.select(sector="lc"))
+        (1, 0)
+        """
+        return [
+            row
+            for row in self.rows
+            if all(row.get(name) == wanted for name, wanted in conditions.items())
+        ]
+
+    def restricted(
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        sector: str | None = None,
+    ) -> Result:
+        """The rows of one layer, head or sector; coarser aggregates are left out.
+
+        Raises UsageError where no row fits.
+        """
+        rows = [
+            row
+            for row in self.rows
+            if (layer is None or row["layer"] == layer)
+            and (head is None or row["head"] == head)
+            and (sector is None or row.get("sector") == sector)
+        ]
+        if self.rows and not rows:
+            wanted = {"layer": layer, "head": head, "sector": sector}
+            asked = ", ".join(
+                f"{name} {value}" for name, value in wanted.items() if value is not None
+            )
+            raise UsageError(f"no row for {asked}", self._choices())
+        return replace(self, rows=tuple(rows), _frame=[])
+
+    def _choices(self) -> str:
+        def values(name: str) -> str:
+            found = sorted({row[name] for row in self.rows if row.get(name) is not None})
+            return f"{found[0]} to {found[-1]}" if found else "none"
+
+        sectors = sorted({row["sector"] for row in self.rows if row.get("sector")})
+        text = f"layers are {values('layer')}, heads {values('head')}"
+        return text + (f", sectors {', '.join(sectors)}" if sectors else "")
+
+    def at(self, scope: Scope) -> list[Row]:
+        """Rows of one scope."""
+        return self.select(scope=scope.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical JSON object; NaN and infinity become null."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "diagnostic": self.diagnostic,
+            "checkpoint": _plain(self.checkpoint),
+            "provenance": _plain(self.provenance),
+            "rows": [_plain(row) for row in self.rows],
+            "skipped": [asdict(entry) for entry in self.skipped],
+            "warnings": list(self.warnings),
+        }
+
+    def to_json(self) -> str:
+        """Canonical JSON text, ending in a newline."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False, ensure_ascii=True) + "\n"
+
+    def to_csv(self) -> str:
+        """The rows as CSV with a header; null is an empty cell, a list is JSON."""
+        stream = io.StringIO()
+        names = [column.name for column in self.columns]
+        writer = csv.DictWriter(stream, names, extrasaction="raise", lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows:
+            writer.writerow({name: _cell(value) for name, value in _plain(row).items()})
+        return stream.getvalue()
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The result that ``to_json`` wrote. Raises DataError for anything else."""
+        try:
+            loaded = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"not JSON: {error}", "pass a file written by -o json") from error
+        return cls.from_dict(loaded)
+
+    @classmethod
+    def from_dict(cls, loaded: Any) -> Result:
+        """The result that ``to_dict`` made. Raises DataError for anything else."""
+        if not isinstance(loaded, dict) or loaded.get("schema_version") != SCHEMA_VERSION:
+            raise DataError(
+                f"not a pjdiag result of schema version {SCHEMA_VERSION}",
+                "pass a file written by -o json",
+            )
+        if loaded.get("diagnostic") not in DIAGNOSTICS:
+            raise DataError(
+                f"unknown diagnostic {loaded.get('diagnostic')!r}", "update pjdiag to read it"
+            )
+        try:
+            return cls(
+                diagnostic=loaded["diagnostic"],
+                checkpoint=dict(loaded["checkpoint"]),
+                provenance=dict(loaded["provenance"]),
+                rows=tuple(dict(row) for row in loaded["rows"]),
+                skipped=tuple(Skipped(**entry) for entry in loaded["skipped"]),
+                warnings=tuple(loaded["warnings"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"damaged pjdiag result: {error}", "write it again") from error
+
+
+def _plain(value: Any) -> Any:
+    """Python values only; a figure that is not finite becomes None."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list | dict) else value

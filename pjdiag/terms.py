@@ -1,0 +1,203 @@
+"""The glossary as code: the words, the column names and the units used everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+
+class Sector(StrEnum):
+    """A part of relative-position space."""
+
+    FJ = "fj"
+    AFFINE = "affine"
+    LC = "lc"
+
+
+JET_SECTORS = (Sector.FJ, Sector.LC)
+SECTOR_TITLES = {
+    Sector.FJ: "Fourier-jet",
+    Sector.AFFINE: "affine recency",
+    Sector.LC: "light-cone",
+}
+
+
+class Rho(StrEnum):
+    """The recency coordinate: ``d/L`` or ``asinh(d/L)``."""
+
+    LINEAR = "linear"
+    LIGHTCONE = "lightcone"
+
+
+class LagWeights(StrEnum):
+    """How lags are weighted: equally, or by how often each occurs in a causal T x T table."""
+
+    UNIFORM = "uniform"
+    CAUSAL = "causal"
+
+
+class Scope(StrEnum):
+    """What a row speaks of; ordered from coarse to fine."""
+
+    MODEL = "model"
+    LAYER = "layer"
+    HEAD = "head"
+
+
+class Family(StrEnum):
+    """``additive``: a bias in the logits. ``multiplicative``: RoPE-like, from the weights."""
+
+    ADDITIVE = "additive"
+    MULTIPLICATIVE = "multiplicative"
+
+
+class Mechanism(StrEnum):
+    """The position mechanism of a layer's part."""
+
+    PJ_BIAS = "pj_bias"
+    ROPE = "rope"
+    PJ_ROTARY = "pj_rotary"
+    JORDAN = "jordan"
+    POPE = "pope"
+    ALIBI = "alibi"
+    T5_BIAS = "t5_bias"
+    LEARNED_ABSOLUTE = "learned_absolute"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A range of lags, both ends included."""
+
+    name: str
+    first: int
+    last: int
+
+
+def lag_buckets(train_length: int, eval_length: int) -> tuple[Bucket, ...]:
+    """Lag buckets relative to the train length L, clipped at T - 1; empty ones are left out.
+
+    ``train = [1, L-1]``, ``x1_4 = [L, 4L-1]``, ``x4_16``, ``x16_32``, then doubling.
+
+    >>> [(b.name, b.first, b.last) for b in lag_buckets(128, 4096)]
+    [('train', 1, 127), ('x1_4', 128, 511), ('x4_16', 512, 2047), ('x16_32', 2048, 4095)]
+    >>> len(lag_buckets(128, 32768))
+    7
+    """
+    edges = [1, 4, 16, 32]
+    while edges[-1] * train_length < eval_length:
+        edges.append(edges[-1] * 2)
+    spans = [("train", 1, train_length - 1)]
+    spans += [
+        (f"x{low}_{high}", low * train_length, high * train_length - 1)
+        for low, high in pairwise(edges)
+    ]
+    last_lag = eval_length - 1
+    return tuple(
+        Bucket(name, first, min(last, last_lag))
+        for name, first, last in spans
+        if first <= min(last, last_lag)
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure's name, its unit and its meaning.
+
+    ``kind`` is one of ``text``, ``count``, ``share`` (0 to 1), ``ratio``, ``real``, ``flag``,
+    ``list``.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+
+
+def _columns(*columns: tuple[str, str, str, str]) -> tuple[Column, ...]:
+    return tuple(Column(*column) for column in columns)
+
+
+SCOPE_COLUMNS = _columns(
+    ("layer", "count", "", "layer index from 0; null in the model aggregate"),
+    ("head", "count", "", "query head index from 0; null in aggregates"),
+    ("scope", "text", "", "model, layer or head"),
+    ("mechanism", "text", "", "position mechanism; null where several are aggregated"),
+)
+
+_SOURCED_FIELDS = _columns(
+    ("num_heads", "count", "", "query heads"),
+    ("num_kv_heads", "count", "", "key-value heads"),
+    ("head_dim", "count", "", "channels of a head"),
+    ("rope_layout", "text", "", "which channels form a pair: half or interleaved"),
+    ("rope_theta", "real", "", "base of the rotary frequencies"),
+    ("rope_type", "text", "", "rule for lengths beyond training: default, linear, ntk, yarn"),
+    ("rotary_dim", "count", "", "channels of a head that are rotated"),
+    ("inv_freq", "list", "rad/token", "rotary frequencies at the stated length"),
+    ("attention_factor", "real", "", "factor on cos and sin (YaRN)"),
+    ("scale", "real", "", "factor on the logits, usually 1/sqrt(head_dim)"),
+    ("window", "count", "tokens", "sliding window, the token itself included; null: none"),
+    ("slopes", "list", "1/token", "ALiBi slope of each head; null where learned or absent"),
+)
+
+DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
+    "inspect": (
+        *_columns(
+            ("sectors", "list", "", "sectors of position space this mechanism can use"),
+            ("max_order", "count", "", "highest jet order R"),
+        ),
+        *(
+            column
+            for field in _SOURCED_FIELDS
+            for column in (
+                field,
+                Column(f"{field.name}_source", "text", "", f"where {field.name} comes from"),
+            )
+        ),
+    ),
+    "mass": _columns(
+        ("family", "text", "", "additive or multiplicative; shares never cross families"),
+        ("sector", "text", "", "fj, affine, lc; fj+lc for the pooled order shares"),
+        ("jet_order", "count", "", "jet order r; null in a sector's row"),
+        ("effective_mass", "real", "logit", "g alpha_r |zeta_r|, or g |s| for affine"),
+        ("order_share", "share", "", "FJ+LC mass at order r over all FJ+LC mass"),
+        ("sector_share", "share", "", "mass of the sector over the mass of all sectors"),
+        ("sector_gate", "share", "", "gate of the sector; mean over heads in aggregates"),
+        ("mean_order", "real", "", "mass-weighted mean jet order"),
+    ),
+    "energy": _columns(
+        ("sector", "text", "", "fj, affine, lc, or fj+lc pooled"),
+        ("jet_order", "count", "", "jet order r"),
+        ("window", "count", "tokens", "number of lags T"),
+        ("bucket", "text", "", "lag bucket relative to the train length; all: lags 0..T-1"),
+        ("lag_weights", "text", "", "uniform, or causal (T - d)"),
+        ("functional_energy", "ratio", "", "||C_r|| / ||b_S||; exceeds 1 where orders cancel"),
+        ("kernel_energy", "ratio", "", "||C|| / ||b||, b the full kernel with affine"),
+        ("energy_share", "share", "", "||C||^2 over the sum of ||C||^2"),
+        ("degenerate", "flag", "", "the denominator is below 1e-9 of the largest component"),
+    ),
+    "loo": _columns(
+        ("removed", "text", "", "what was taken away: order:2, fj:2, lc:2, sector:lc"),
+        ("eval_length", "count", "tokens", "number of lags T"),
+        ("loo_delta_mse", "real", "logit^2", "mean (b-C-t)^2 - mean (b-t)^2 over the lags"),
+        ("prior_kl", "real", "nats", "mean KL(softmax b || softmax(b-C)) over query positions"),
+    ),
+    "probe": _columns(
+        ("variant", "text", "", "whose position codes: checkpoint, or a named coordinate"),
+        ("family", "text", "", "additive or multiplicative; null where both are concatenated"),
+        ("precision", "text", "", "fp32, int8 or int4 codes"),
+        ("eval_length", "count", "tokens", "candidates are the lags 1..T-1"),
+        ("bucket", "text", "", "lag bucket of the queries"),
+        ("queries", "count", "", "number of query lags"),
+        ("top1", "share", "", "nearest neighbour is the lag itself"),
+        ("within_1", "share", "", "nearest neighbour is at most 1 lag away"),
+        ("within_8", "share", "", "nearest neighbour is at most 8 lags away"),
+        ("within_64", "share", "", "nearest neighbour is at most 64 lags away"),
+        ("margin", "real", "cosine", "mean score of the lag minus the best other lag"),
+        ("min_margin", "real", "cosine", "smallest margin over the queries"),
+        ("ties", "real", "lags", "mean number of candidates within 1e-6 of the lag's own score"),
+        ("chance", "share", "", "top-1 of a random guess"),
+    ),
+}

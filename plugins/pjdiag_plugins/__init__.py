@@ -1,0 +1,1 @@
+"""Architecture adapters that ship with pjdiag, one module per family."""
