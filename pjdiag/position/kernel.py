@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pjdiag.position._array import Array, namespace
 from pjdiag.position.coordinates import phase, recency, velocity
@@ -73,6 +74,28 @@ class PositionKernel:
     def gate(self, sector: Sector) -> Array:
         """Gate of ``sector`` for each head, ``[H]``."""
         return self.gates[:, GATE_INDEX[sector]]
+
+    def map(self, change: Callable[[Array], Array]) -> PositionKernel:
+        """The kernel with ``change`` applied to each array: a cast, or a choice of heads."""
+
+        def jet(parameters: JetParameters | None) -> JetParameters | None:
+            if parameters is None:
+                return None
+            return JetParameters(
+                change(parameters.order_spectrum),
+                change(parameters.amplitude_re),
+                change(parameters.amplitude_im),
+            )
+
+        return replace(
+            self,
+            gates=change(self.gates),
+            omega=change(self.omega),
+            fj=jet(self.fj),
+            lc=jet(self.lc),
+            damping=None if self.damping is None else change(self.damping),
+            slope=None if self.slope is None else change(self.slope),
+        )
 
 
 def envelope(kernel: PositionKernel, sector: Sector, lags: Array) -> Array:

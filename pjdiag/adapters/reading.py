@@ -1,0 +1,75 @@
+"""From a checkpoint to its layers in effective values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
+from pjdiag.adapters.registry import detect, registrations
+from pjdiag.errors import InconclusiveError, UsageError
+
+if TYPE_CHECKING:
+    from pjdiag.checkpoint import Checkpoint
+
+
+def read(
+    checkpoint: Checkpoint,
+    *,
+    train_length: int | None = None,
+    eval_length: int | None = None,
+    strict: bool = False,
+    min_coverage: float = 0.0,
+) -> Reading:
+    """The checkpoint's layers as its best adapter sees them.
+
+    ``train_length`` (tokens) replaces what the checkpoint says. ``eval_length`` (tokens) is the
+    length at which length-dependent frequencies are asked for. Raises AdapterError where no
+    adapter fits, UsageError for a length below 2, InconclusiveError where a layer is skipped
+    under ``strict`` or the share of layers read is below ``min_coverage``.
+    """
+    for name, length in (("train length", train_length), ("length", eval_length)):
+        if length is not None and length < 2:
+            raise UsageError(f"{name} is {length}; expected at least 2 tokens", "pass a larger one")
+    known = registrations()
+    adapter, match = detect(checkpoint, known)
+    stated = (
+        adapter.train_length(checkpoint)
+        if train_length is None
+        else Sourced(train_length, "--train-length")
+    )
+    found = tuple(adapter.layers(checkpoint, stated.value, eval_length))
+    reading = Reading(
+        checkpoint=checkpoint,
+        adapter=adapter.name,
+        match=match,
+        train_length=stated,
+        eval_length=eval_length,
+        layers=tuple(layer for layer in found if isinstance(layer, Layer)),
+        skipped=tuple(layer for layer in found if isinstance(layer, SkippedLayer)),
+        warnings=(
+            *checkpoint.warnings,
+            *(
+                f"plugin {entry.name} ({entry.origin}) is not used: {entry.problem}"
+                for entry in known
+                if entry.problem and not entry.problem.startswith("disabled")
+            ),
+        ),
+    )
+    _check_coverage(reading, strict, min_coverage)
+    return reading
+
+
+def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None:
+    reasons = "; ".join(f"layer {entry.index}: {entry.reason}" for entry in reading.skipped[:3])
+    if strict and reading.skipped:
+        raise UsageError(
+            f"{len(reading.skipped)} layers are skipped and --strict forbids it ({reasons})",
+            "leave --strict out to see the other layers",
+        )
+    if reading.coverage < min_coverage or not reading.layers:
+        raise InconclusiveError(
+            f"{len(reading.layers)} of {len(reading.layers) + len(reading.skipped)} layers could "
+            f"be read, a coverage of {reading.coverage:.0%}; expected at least {min_coverage:.0%}"
+            + (f" ({reasons})" if reasons else ""),
+            "lower --min-coverage, or see `pjdiag plugins`",
+        )

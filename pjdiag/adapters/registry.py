@@ -1,0 +1,120 @@
+"""Adapters are found through the entry-point group ``pjdiag.adapters``; ours like anyone's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from pjdiag.adapters.protocol import Adapter, Match
+from pjdiag.errors import AdapterError
+
+if TYPE_CHECKING:
+    from pjdiag.checkpoint import Checkpoint
+
+GROUP = "pjdiag.adapters"
+OWN_DISTRIBUTION = "pjdiag"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One entry point: the adapter, or why it could not be used."""
+
+    name: str
+    origin: str
+    """The distribution that brings it, with its version."""
+    adapter: Adapter | None
+    problem: str = ""
+
+
+def registrations() -> tuple[Registration, ...]:
+    """Every registered adapter, usable or not, in the order of their names.
+
+    ``PJDIAG_PLUGINS`` set to names separated by commas admits only those third-party
+    adapters; set to nothing it admits none. Raises AdapterError where two share a name.
+    """
+    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    unique = _without_repeats(found)
+    return tuple(_register(point) for point in unique)
+
+
+def detect(
+    checkpoint: Checkpoint, available: Sequence[Registration] | None = None
+) -> tuple[Adapter, Match]:
+    """The adapter that fits ``checkpoint`` best.
+
+    Raises AdapterError where none fits or two fit equally well.
+    """
+    known = registrations() if available is None else available
+    matches = [
+        (entry.adapter, match)
+        for entry in known
+        if entry.adapter is not None and (match := entry.adapter.matches(checkpoint)) is not None
+    ]
+    if not matches:
+        names = ", ".join(entry.name for entry in known if entry.adapter is not None) or "none"
+        raise AdapterError(
+            f"no adapter knows this checkpoint ({_describe(checkpoint)}); adapters tried: {names}",
+            "see `pjdiag plugins`, or write an adapter (CONTRIBUTING.md)",
+        )
+    best = max(match.score for _, match in matches)
+    winners = [(adapter, match) for adapter, match in matches if match.score == best]
+    if len(winners) > 1:
+        names = " and ".join(adapter.name for adapter, _ in winners)
+        raise AdapterError(
+            f"{names} fit this checkpoint equally well (score {best})",
+            "disable one of them, for example with PJDIAG_PLUGINS=",
+        )
+    return winners[0]
+
+
+def _without_repeats(points: Sequence[EntryPoint]) -> list[EntryPoint]:
+    """Entry points without exact repeats (one distribution seen twice on the path)."""
+    unique: dict[tuple[str, str], EntryPoint] = {}
+    for point in points:
+        unique.setdefault((point.name, point.value), point)
+    by_name: dict[str, EntryPoint] = {}
+    for point in unique.values():
+        other = by_name.setdefault(point.name, point)
+        if other is not point:
+            raise AdapterError(
+                f"two plugins are named {point.name!r}: {_origin(other)} and {_origin(point)}",
+                "uninstall one of them",
+            )
+    return list(by_name.values())
+
+
+def _register(point: EntryPoint) -> Registration:
+    origin = _origin(point)
+    if not _admitted(point):
+        return Registration(point.name, origin, None, "disabled by PJDIAG_PLUGINS")
+    try:
+        adapter = point.load()()
+    except Exception as error:  # noqa: BLE001  a stranger's plugin may raise anything
+        return Registration(point.name, origin, None, f"{type(error).__name__}: {error}")
+    missing = [
+        name
+        for name in ("name", "description", "matches", "train_length", "layers")
+        if not hasattr(adapter, name)
+    ]
+    if missing:
+        return Registration(point.name, origin, None, f"lacks {', '.join(missing)}")
+    return Registration(point.name, origin, adapter)
+
+
+def _admitted(point: EntryPoint) -> bool:
+    allowed = os.environ.get("PJDIAG_PLUGINS")
+    if allowed is None or (point.dist is not None and point.dist.name == OWN_DISTRIBUTION):
+        return True
+    return point.name in {name.strip() for name in allowed.split(",")}
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown"
+
+
+def _describe(checkpoint: Checkpoint) -> str:
+    names = [ascii(name)[1:-1] for name in list(checkpoint.headers)[:3]]
+    return f"{len(checkpoint.headers)} tensors, such as {', '.join(names)}"

@@ -1,0 +1,69 @@
+"""A Result with the provenance that every diagnostic states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.errors import UsageError
+from pjdiag.results import Result, Row, Skipped
+
+
+@cache
+def tool_version() -> str:
+    """The installed version of pjdiag."""
+    return version("pjdiag")
+
+
+def outcome(
+    reading: Reading,
+    diagnostic: str,
+    rows: Iterable[Row],
+    skipped: Iterable[Skipped],
+    warnings: Iterable[str] = (),
+    **settings: Any,
+) -> Result:
+    """The rows of ``diagnostic`` with the checkpoint, the coverage and the settings used."""
+    checkpoint = reading.checkpoint
+    left_out = tuple(skipped)
+    return Result(
+        diagnostic=diagnostic,
+        checkpoint={
+            "path": str(checkpoint.path),
+            "format": checkpoint.format,
+            "digest": checkpoint.digest(),
+            "dtype": checkpoint.dtype(),
+            "adapter": reading.adapter,
+            "adapter_reason": reading.match.reason,
+            "train_length": reading.train_length.value,
+            "train_length_source": reading.train_length.source,
+        },
+        provenance={
+            "tool": "pjdiag",
+            "tool_version": tool_version(),
+            "command": None,
+            "layers": len(reading.layers),
+            "layers_skipped": len(reading.skipped),
+            "heads": sum(layer.num_heads.value for layer in reading.layers),
+            "heads_excluded": len({(e.layer, e.head) for e in left_out if e.head is not None}),
+            "coverage": reading.coverage,
+            **settings,
+        },
+        rows=tuple(rows),
+        skipped=left_out,
+        warnings=(*reading.warnings, *warnings),
+    )
+
+
+def require_train_length(reading: Reading) -> int:
+    """L in tokens. Raises UsageError where the checkpoint does not say."""
+    length = reading.train_length.value
+    if length is None:
+        raise UsageError(
+            "the checkpoint does not state its training length, and this figure needs it",
+            "pass --train-length",
+        )
+    return length
