@@ -105,6 +105,8 @@ def envelope(kernel: PositionKernel, sector: Sector, lags: Array) -> Array:
     """
     xp = namespace(lags)
     if sector == Sector.FJ:
+        if kernel.damping is None:
+            raise ValueError("sector fj is absent from this kernel")
         powers = xp.stack(
             [
                 power / math.factorial(order)
