@@ -1,0 +1,270 @@
+"""PJ-RoPE checkpoints: the native format and the published research code's torch files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pjdiag.adapters import (
+    AdditiveKernel,
+    BadTensor,
+    ChannelSpectrum,
+    Layer,
+    Loaded,
+    Match,
+    MultiplicativeSpectrum,
+    Sourced,
+)
+from pjdiag.checkpoint import Checkpoint
+from pjdiag.errors import CheckpointError
+from pjdiag.models.config import ModelConfig
+from pjdiag.position.channel_mass import jet_mass, pair_mass
+from pjdiag.position.kernel import GATE_INDEX
+from pjdiag.position.parameters import effective_kernel, parameter_shapes
+from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
+from pjdiag.terms import Mechanism, Sector
+
+METADATA_KEY = "pjdiag"
+PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
+FROM_METHOD = "method"
+PJ_ROTARY_SHEAR = 1.0
+
+
+class PJRopeAdapter:
+    """Reads SPEC formats 1 and 2: one small causal language model, whatever its method."""
+
+    name = "pjrope"
+    description = "PJ-RoPE: native safetensors and the research code's torch files"
+
+    def matches(self, checkpoint: Checkpoint) -> Match | None:
+        """A ``pjdiag`` metadata key, or the research container, or PJ-bias tensors."""
+        if METADATA_KEY in checkpoint.metadata:
+            return Match(100, "safetensors metadata key pjdiag")
+        if "model_config" in checkpoint.container and "method" in checkpoint.container:
+            return Match(100, "research container with method and model_config")
+        if any(PJ_TENSOR.fullmatch(name) for name in checkpoint.headers):
+            return Match(10, "tensor names of a PJ-bias")
+        return None
+
+    def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
+        """L from the metadata, or from ``model_config.train_len``."""
+        config, source = _config(checkpoint)
+        field = "train_length" if source == "metadata" else "train_len"
+        return Sourced(config.train_length, f"{source}: {field}")
+
+    def layers(
+        self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
+    ) -> Iterator[Layer]:
+        """Every block's attention, in order."""
+        config, source = _config(checkpoint)
+        length = config.train_length if train_length is None else train_length
+        for index in range(config.layers):
+            yield _layer(checkpoint, config, source, index, length, eval_length)
+
+
+def _config(checkpoint: Checkpoint) -> tuple[ModelConfig, str]:
+    if METADATA_KEY in checkpoint.metadata:
+        try:
+            stated = json.loads(checkpoint.metadata[METADATA_KEY])
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(
+                "the metadata key pjdiag does not hold JSON", "write the checkpoint again"
+            ) from error
+        if not isinstance(stated, Mapping):
+            raise CheckpointError(
+                "the metadata key pjdiag holds no JSON object", "write the checkpoint again"
+            )
+        return ModelConfig.from_metadata(stated), "metadata"
+    if "model_config" not in checkpoint.container:
+        raise CheckpointError(
+            "there are PJ-bias tensors but no method and no train length: the mechanism is in the "
+            "configuration, not in the tensors",
+            "pass the research code's .pt file, or a safetensors file with the metadata key pjdiag",
+        )
+    return ModelConfig.from_research(checkpoint.container), "model_config"
+
+
+def _layer(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    source: str,
+    index: int,
+    train_length: int,
+    eval_length: int | None,
+) -> Layer:
+    attention = f"blocks.{index}.attn"
+    _check_shapes(
+        checkpoint,
+        {f"{attention}.qkv.weight": (3 * config.embed_dim, config.embed_dim)},
+    )
+    parts: list[AdditiveKernel | MultiplicativeSpectrum] = []
+    if config.position_method.rotary is not None:
+        parts.append(_rotary_part(checkpoint, config, source, index, train_length, eval_length))
+    if config.sectors:
+        parts.append(_bias_part(checkpoint, config, f"{attention}.pj_bias", train_length))
+    return Layer(
+        index=index,
+        num_heads=Sourced(config.num_heads, f"{source}: num_heads"),
+        num_kv_heads=Sourced(config.num_heads, "format: every head has its own keys"),
+        head_dim=Sourced(config.head_dim, f"{source}: embed_dim / num_heads"),
+        scale=Sourced(1 / math.sqrt(config.head_dim), "format: 1/sqrt(head_dim)"),
+        window=Sourced(None, "format: full causal attention"),
+        parts=tuple(parts),
+    )
+
+
+def _bias_part(
+    checkpoint: Checkpoint, config: ModelConfig, prefix: str, train_length: int
+) -> AdditiveKernel:
+    shapes = {
+        f"{prefix}.{name}": shape
+        for name, shape in parameter_shapes(
+            config.sectors, config.num_heads, config.max_order
+        ).items()
+    }
+    _check_shapes(checkpoint, shapes)
+    jets = config.sectors - {Sector.AFFINE}
+    return AdditiveKernel(
+        mechanism=Mechanism.PJ_BIAS,
+        sectors=tuple(sector for sector in Sector if sector in config.sectors),
+        max_order=config.max_order if jets else 0,
+        read=partial(_read_kernel, checkpoint, config, prefix, list(shapes), train_length),
+        slopes=Sourced(None, "learned"),
+    )
+
+
+def _read_kernel(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    prefix: str,
+    names: list[str],
+    train_length: int,
+) -> Loaded:
+    raw = {name: checkpoint.read(name).astype(np.float64) for name in names}
+    bad = []
+    for name, values in raw.items():
+        used = values
+        if name.endswith(".gate_logits"):
+            used = values[:, sorted(GATE_INDEX[sector] for sector in config.sectors)]
+        bad += _not_finite(name, used.reshape(config.num_heads, -1))
+    with np.errstate(invalid="ignore", over="ignore"):
+        kernel = effective_kernel(
+            {name.removeprefix(f"{prefix}."): values for name, values in raw.items()},
+            config.sectors,
+            train_length,
+            config.rho,
+            config.slope_form,
+        )
+    return Loaded(kernel, tuple(bad))
+
+
+def _rotary_part(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    source: str,
+    index: int,
+    train_length: int,
+    eval_length: int | None,
+) -> MultiplicativeSpectrum:
+    mechanism = config.position_method.rotary or Mechanism.NONE
+    like = np.zeros(0)
+    length = train_length if eval_length is None else eval_length
+    layout, factor, rope_type, max_order = None, 1.0, mechanism.value, 0
+    unread = ""
+    if mechanism == Mechanism.ROPE:
+        rule = config.position_method.rope_rule
+        at = frequencies(config.head_dim, config.rope_base, train_length, length, rule, like)
+        inv_freq = at.inv_freq * at.position_scale
+        layout, factor, rope_type = config.position_method.layout, at.attention_factor, rule.value
+    elif mechanism == Mechanism.PJ_ROTARY:
+        inv_freq, max_order = pj_rotary_frequencies(config.head_dim, config.rope_base, like), 1
+    elif mechanism == Mechanism.JORDAN:
+        blocks = config.head_dim // (2 * (config.max_order + 1))
+        inv_freq = inverse_frequencies(config.head_dim, config.rope_base, like)[:blocks]
+        max_order = config.max_order
+        shape = (config.num_heads, blocks)
+        prefix = f"blocks.{index}.attn.positioner"
+        _check_shapes(checkpoint, {f"{prefix}.raw_{n}": shape for n in ("damping", "shear")})
+    else:
+        inv_freq = config.rope_base ** (-np.arange(config.head_dim) / config.head_dim)
+        unread = "PoPE's softplus leaves no bilinear form: its mass needs data"
+    read = partial(_read_spectrum, checkpoint, config, index, inv_freq, factor)
+    stated = f"at {length} tokens, from rope_base"
+    return MultiplicativeSpectrum(
+        mechanism=mechanism,
+        inv_freq=Sourced(tuple(inv_freq.tolist()), stated),
+        rotary_dim=Sourced(config.head_dim, "format: every channel"),
+        rope_layout=Sourced(layout, "format" if layout else "not pairs of RoPE"),
+        rope_theta=Sourced(config.rope_base, f"{source}: rope_base"),
+        rope_type=Sourced(rope_type, f"{source}: {FROM_METHOD}"),
+        attention_factor=Sourced(factor, f"at {length} tokens"),
+        max_order=max_order,
+        read=None if unread else read,
+        unread_reason=unread,
+    )
+
+
+def _read_spectrum(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    index: int,
+    inv_freq: np.ndarray,
+    attention_factor: float,
+) -> Loaded:
+    """Channel masses from the query and key rows, the gain of the input norm folded in."""
+    name, gain_name = f"blocks.{index}.attn.qkv.weight", f"blocks.{index}.norm1.weight"
+    width, heads = config.embed_dim, config.num_heads
+    _check_shapes(checkpoint, {gain_name: (width,)})
+    rows = checkpoint.read_rows(name, 0, 2 * width).astype(np.float64)
+    gain = checkpoint.read(gain_name).astype(np.float64)
+    queries, keys = rows.reshape(2, heads, -1)
+    bad = _not_finite(name, np.concatenate([queries, keys], axis=1))
+    bad += _not_finite(gain_name, np.broadcast_to(gain, (heads, width)))
+    order = 1
+    jet: dict[str, Any] = {}
+    mechanism = config.position_method.rotary
+    if mechanism == Mechanism.PJ_ROTARY:
+        order, jet = 2, {"shear": np.full((heads, inv_freq.shape[0]), PJ_ROTARY_SHEAR)}
+    elif mechanism == Mechanism.JORDAN:
+        shear_name = f"blocks.{index}.attn.positioner.raw_shear"
+        shear = checkpoint.read(shear_name).astype(np.float64)
+        bad += _not_finite(shear_name, shear)
+        order, jet = config.max_order + 1, {"shear": shear}
+    scale = attention_factor**2 / math.sqrt(config.head_dim)
+    with np.errstate(invalid="ignore", over="ignore"):
+        shape = (heads, inv_freq.shape[0], order, 2, width)
+        q, k = (np.reshape(side, shape) * gain for side in (queries, keys))
+        if jet:
+            amplitude = jet_mass(q, k, jet["shear"], scale)
+        else:
+            amplitude = pair_mass(q[:, :, 0], k[:, :, 0], scale)[:, :, None]
+    return Loaded(ChannelSpectrum(inv_freq, amplitude), tuple(bad))
+
+
+def _not_finite(name: str, by_head: np.ndarray) -> list[BadTensor]:
+    """The heads, along the first axis, in which ``name`` holds NaN or infinity."""
+    counts = np.logical_not(np.isfinite(by_head)).sum(axis=1)
+    return [
+        BadTensor(name, int(count), (head,)) for head, count in enumerate(counts.tolist()) if count
+    ]
+
+
+def _check_shapes(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    for name, expected in shapes.items():
+        header = checkpoint.headers.get(name)
+        if header is None:
+            raise CheckpointError(
+                f"tensor {name} is missing; the method in the configuration needs it",
+                "write the checkpoint again, complete",
+            )
+        if header.shape != expected:
+            raise CheckpointError(
+                f"tensor {name} has shape {list(header.shape)}; expected {list(expected)}",
+                "check num_heads, max_order and embed_dim in the configuration",
+            )
