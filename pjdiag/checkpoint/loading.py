@@ -1,0 +1,152 @@
+"""``load``: a path becomes a checkpoint whose tensors are read when asked for."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pjdiag.checkpoint import detect, dtypes
+from pjdiag.checkpoint.config import read_object
+from pjdiag.checkpoint.detect import Kind
+from pjdiag.checkpoint.folder import (
+    CONFIG_FILE,
+    SAFETENSORS_FILE,
+    TORCH_FILE,
+    Weights,
+    check_shards,
+    find_weights,
+)
+from pjdiag.checkpoint.safetensors_file import SafetensorsFile
+from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
+from pjdiag.checkpoint.text import listed, near, shown_path
+from pjdiag.checkpoint.torch_file import TorchFile, check_archive
+from pjdiag.checkpoint.unwrap import plain_names
+from pjdiag.errors import CheckpointError
+
+Store = SafetensorsFile | TorchFile
+
+
+def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Checkpoint:
+    """The checkpoint at ``path``: a safetensors or torch file, or a model folder.
+
+    Only headers and config are read. A torch pickle is opened only with ``allow_pickle``, and
+    then with ``weights_only=True``. Raises CheckpointError, MissingDependencyError.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> header = b'{"w":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "tiny.safetensors")
+    ...     _ = file.write_bytes(len(header).to_bytes(8, "little") + header + bytes([0, 60] * 2))
+    ...     load(file).read("w").tolist()
+    [1.0, 1.0]
+    """
+    where = Path(path)
+    try:
+        if _is_folder(where):
+            return _load_folder(where, allow_pickle)
+        return _load_file(where, allow_pickle)
+    except FileNotFoundError as error:
+        raise _missing(Path(error.filename or where)) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{shown_path(error.filename or path)} cannot be read: {error.strerror or error}",
+            "check the path and its permissions",
+        ) from error
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except ValueError as error:  # a path with a null character
+        raise CheckpointError(f"{shown_path(path)} is no path: {error}", "check it") from error
+
+
+def _missing(path: Path) -> CheckpointError:
+    if not path.parent.is_dir():
+        return CheckpointError(
+            f"{shown_path(path)} does not exist, nor does its folder", "check the path"
+        )
+    try:
+        close = near(path.name, (entry.name for entry in path.parent.iterdir()))
+    except OSError:  # the folder may be closed to us; then there is nothing to suggest
+        close = []
+    hint = f"check the path; near it: {listed(close)}" if close else "check the path"
+    return CheckpointError(f"{shown_path(path)} does not exist", hint)
+
+
+def _load_file(path: Path, allow_pickle: bool) -> Checkpoint:
+    # Only the usual names say that the config.json beside them is theirs.
+    config = path.with_name(CONFIG_FILE) if path.name in (SAFETENSORS_FILE, TORCH_FILE) else None
+    return _assemble(path, Weights((path,)), config, allow_pickle)
+
+
+def _load_folder(folder: Path, allow_pickle: bool) -> Checkpoint:
+    return _assemble(folder, find_weights(folder), folder / CONFIG_FILE, allow_pickle)
+
+
+def _open(path: Path, allow_pickle: bool) -> Store:
+    if not stat.S_ISREG(path.stat().st_mode):
+        # Opening a pipe would wait for ever.
+        raise CheckpointError(f"{shown_path(path)} is not a regular file", "pass a weights file")
+    kind = detect.identify(path)
+    if kind == Kind.SAFETENSORS:
+        return SafetensorsFile(path)
+    mapped = kind == Kind.TORCH_ZIP and check_archive(path)
+    if not allow_pickle:
+        raise CheckpointError(
+            f"{shown_path(path)} is a torch pickle; it is not opened without permission",
+            "pass --allow-pickle if you trust where it comes from",
+        )
+    return TorchFile(path, mapped=mapped)
+
+
+def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: bool) -> Checkpoint:
+    if config is not None and not os.path.lexists(config):
+        config = None
+    config_values = read_object(config) if config is not None else {}
+    stores = {file: _open(file, allow_pickle) for file in weights.files}
+    check_shards(weights, {file: store.headers for file, store in stores.items()})
+    places = {name: Place(store, name) for store in stores.values() for name in store.headers}
+    if not places:
+        raise CheckpointError(f"{shown_path(path)} holds no tensors", "pass a file with weights")
+    names = plain_names(places)
+    headers = {name: _renamed(places[original], name) for name, original in names.items()}
+    metadata: dict[str, str] = {}
+    container: dict[str, Any] = {}
+    warnings = list(weights.warnings)
+    for store in stores.values():
+        if isinstance(store, SafetensorsFile):
+            metadata |= store.metadata
+        else:
+            container |= store.container
+            warnings += store.warnings
+    unread = [name for name, header in headers.items() if not dtypes.is_readable(header.dtype)]
+    if unread:
+        kinds = listed(sorted({headers[name].dtype for name in unread}))
+        warnings.append(f"tensors of dtype {kinds} cannot be read: {listed(unread)}")
+    return Checkpoint(
+        path=path,
+        format=_format(path, stores),
+        headers=headers,
+        places={name: places[original] for name, original in names.items()},
+        files=(*stores, *(file for file in (weights.index, config) if file is not None)),
+        config=config_values,
+        metadata=metadata,
+        container=container,
+        warnings=tuple(warnings),
+    )
+
+
+def _renamed(place: Place, name: str) -> TensorHeader:
+    return replace(place.store.headers[place.original_name], name=name)
+
+
+def _format(path: Path, stores: Mapping[Path, Store]) -> str:
+    if path not in stores:
+        return "folder"
+    return "safetensors" if isinstance(stores[path], SafetensorsFile) else "torch"
