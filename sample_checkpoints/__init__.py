@@ -1,1 +1,1 @@
-"""Samples."""
+"""Small trained checkpoints that ship with pjdiag, each in a folder with its card."""

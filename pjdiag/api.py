@@ -1,0 +1,90 @@
+"""The Python API: the commands' nouns as functions that return a ``Result``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pjdiag import adapters, diagnostics
+from pjdiag import checkpoint as checkpoints
+from pjdiag.adapters import Reading
+from pjdiag.checkpoint import Checkpoint
+from pjdiag.results import Result
+from pjdiag.terms import LagWeights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Source = Reading | Checkpoint | str | os.PathLike[str]
+"""What a diagnostic accepts: a reading, an open checkpoint, or a path."""
+
+
+def read(
+    source: Source,
+    *,
+    allow_pickle: bool = False,
+    train_length: int | None = None,
+    eval_length: int | None = None,
+    strict: bool = False,
+    min_coverage: float = 0.0,
+) -> Reading:
+    """A checkpoint's layers in effective values; a reading passes through unchanged.
+
+    Raises CheckpointError, AdapterError, UsageError or InconclusiveError, each saying what
+    was found and what to do next.
+    """
+    if isinstance(source, Reading):
+        return source
+    if not isinstance(source, Checkpoint):
+        source = checkpoints.load(source, allow_pickle=allow_pickle)
+    return adapters.read(
+        source,
+        train_length=train_length,
+        eval_length=eval_length,
+        strict=strict,
+        min_coverage=min_coverage,
+    )
+
+
+def inspect(source: Source) -> Result:
+    """Mechanism, heads and frequencies of each layer: ``diagnostics.inspection.inspect``."""
+    return diagnostics.inspect(read(source))
+
+
+def mass(source: Source) -> Result:
+    """Effective mass by sector and jet order: ``diagnostics.mass.mass``."""
+    return diagnostics.mass(read(source))
+
+
+def energy(
+    source: Source,
+    lengths: Sequence[int] | None = None,
+    lag_weights: LagWeights = LagWeights.UNIFORM,
+) -> Result:
+    """Functional energy over windows and lag buckets: ``diagnostics.energy.energy``."""
+    return diagnostics.energy(read(source), lengths, lag_weights)
+
+
+def loo(
+    source: Source,
+    *,
+    order: int | None = None,
+    lengths: Sequence[int] | None = None,
+    target: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Result:
+    """Leave one order or sector out: ``diagnostics.leave_one_out.leave_one_out``."""
+    return diagnostics.leave_one_out(read(source), order=order, lengths=lengths, target=target)
+
+
+def probe(
+    source: Source,
+    lengths: Sequence[int] | None = None,
+    *,
+    precisions: Sequence[str] = diagnostics.DEFAULT_PRECISIONS,
+    with_affine: bool = False,
+) -> Result:
+    """Nearest neighbours of position codes: ``diagnostics.retrieval.probe``."""
+    return diagnostics.probe(
+        read(source), lengths, precisions=precisions, with_affine=with_affine
+    )
