@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pjdiag.checkpoint.safetensors_file import LENGTH_BYTES, MAX_HEADER_BYTES
 from pjdiag.checkpoint.text import shown, shown_path
-from pjdiag.checkpoint.torch_file import ZIP_MAGIC
 from pjdiag.errors import CheckpointError
 
 HEAD_BYTES = 4096
+_ZIP = b"PK\x03\x04"
 _LFS = b"version https://git-lfs.github.com/spec/"
 _PASS = "pass a safetensors file, a torch file, or a model folder"  # noqa: S105 - no password
 _FOREIGN = {
@@ -54,7 +54,7 @@ def identify(path: Path) -> Kind:
     # First, because a header of 640 bytes begins like a pickle.
     if head[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{" and _length(head) <= MAX_HEADER_BYTES:
         return Kind.SAFETENSORS
-    if head.startswith(ZIP_MAGIC):
+    if head.startswith(_ZIP):
         return Kind.TORCH_ZIP
     if head[0] == 0x80 and len(head) > 1 and 2 <= head[1] <= 5:
         return Kind.TORCH_PICKLE

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _NUMPY = {
     "BOOL": "bool",
@@ -97,15 +99,17 @@ def decode(raw: npt.NDArray[np.uint8], dtype: str, shape: tuple[int, ...]) -> np
     >>> decode(np.asarray([128, 63], np.uint8), "BF16", ()).item()
     1.0
     """
-    if dtype == "BOOL":
-        return (raw != 0).reshape(shape)
+    stored: np.dtype[Any]
     if dtype in _ML_DTYPES:
         # A checkpoint of plain NumPy types must not pay for this import.
-        stored = wanted = np.dtype(getattr(importlib.import_module("ml_dtypes"), long_name(dtype)))
+        stored = np.dtype(getattr(importlib.import_module("ml_dtypes"), long_name(dtype)))
+    elif dtype == "BOOL":
+        stored = np.dtype(np.uint8)  # any byte but zero is true
+    else:
+        stored = np.dtype(long_name(dtype)).newbyteorder("<")
+    if is_floating(dtype) and stored.itemsize < 4:
+        wanted = np.dtype(np.float32)
     else:
         wanted = np.dtype(long_name(dtype))
-        stored = wanted.newbyteorder("<")
-    if is_floating(dtype) and wanted.itemsize < 4:
-        wanted = np.dtype(np.float32)
     array: npt.NDArray[Any] = raw.view(stored).astype(wanted).reshape(shape)
     return array

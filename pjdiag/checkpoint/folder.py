@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
 
 from pjdiag.checkpoint.config import MAX_INDEX_BYTES, read_object
 from pjdiag.checkpoint.text import listed, shown, shown_path
@@ -24,8 +24,7 @@ _TORCH_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt"})
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """The weights files of a folder."""
 
     files: tuple[Path, ...]

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pjdiag.checkpoint import detect, dtypes
 from pjdiag.checkpoint.config import read_object
@@ -23,11 +23,13 @@ from pjdiag.checkpoint.folder import (
 from pjdiag.checkpoint.safetensors_file import SafetensorsFile
 from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
 from pjdiag.checkpoint.text import listed, near, shown_path
-from pjdiag.checkpoint.torch_file import TorchFile, check_archive
 from pjdiag.checkpoint.unwrap import plain_names
 from pjdiag.errors import CheckpointError
 
-Store = SafetensorsFile | TorchFile
+if TYPE_CHECKING:
+    from pjdiag.checkpoint.torch_file import TorchFile
+
+Store: TypeAlias = "SafetensorsFile | TorchFile"
 
 
 def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Checkpoint:
@@ -67,6 +69,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def _missing(path: Path) -> CheckpointError:
+    if path.is_symlink():
+        return CheckpointError(
+            f"{shown_path(path)} is a link to a file that does not exist", "download the file"
+        )
     if not path.parent.is_dir():
         return CheckpointError(
             f"{shown_path(path)} does not exist, nor does its folder", "check the path"
@@ -96,6 +102,9 @@ def _open(path: Path, allow_pickle: bool) -> Store:
     kind = detect.identify(path)
     if kind == Kind.SAFETENSORS:
         return SafetensorsFile(path)
+    # Safetensors users need none of this.
+    from pjdiag.checkpoint.torch_file import TorchFile, check_archive
+
     mapped = kind == Kind.TORCH_ZIP and check_archive(path)
     if not allow_pickle:
         raise CheckpointError(

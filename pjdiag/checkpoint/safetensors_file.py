@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pjdiag.checkpoint import dtypes
 from pjdiag.checkpoint.source import TensorHeader
 from pjdiag.checkpoint.strict_json import JsonError, parse_object
 from pjdiag.checkpoint.text import shown, shown_path
 from pjdiag.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
@@ -30,8 +31,7 @@ class HeaderError(ValueError):
     """What is wrong with a safetensors header, in words."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A tensor's header and its bytes ``begin .. end - 1``, counted from the data's start."""
 
     header: TensorHeader
@@ -39,8 +39,7 @@ class Entry:
     end: int
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """Everything a safetensors file says before its data."""
 
     entries: Mapping[str, Entry]

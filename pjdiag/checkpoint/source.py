@@ -8,13 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pjdiag.checkpoint.dtypes import is_readable, summary
 from pjdiag.checkpoint.text import listed, near, shown, shown_path
 from pjdiag.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 DIGEST_LIMIT = 256 * 2**20
 """Bytes up to which the digest covers every byte of the files."""
@@ -41,8 +42,7 @@ class TensorStore(Protocol):
         """A fresh array of the tensor or of some of its first-axis rows."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a tensor is kept: the file's store, and its name there."""
 
     store: TensorStore

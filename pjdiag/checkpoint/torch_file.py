@@ -18,7 +18,6 @@ from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.checkpoint.unwrap import unwrap
 from pjdiag.errors import CheckpointError, MissingDependencyError
 
-ZIP_MAGIC = b"PK\x03\x04"
 _SAVE_AGAIN = "save the weights alone: torch.save(model.state_dict(), FILE), or as safetensors"
 _FORBIDDEN = re.compile(r"GLOBAL (\S+) (?:was not an allowed|whose module)")
 _EXPANDED_LIMIT = 2**20
