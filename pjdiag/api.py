@@ -85,6 +85,4 @@ def probe(
     with_affine: bool = False,
 ) -> Result:
     """Nearest neighbours of position codes: ``diagnostics.retrieval.probe``."""
-    return diagnostics.probe(
-        read(source), lengths, precisions=precisions, with_affine=with_affine
-    )
+    return diagnostics.probe(read(source), lengths, precisions=precisions, with_affine=with_affine)

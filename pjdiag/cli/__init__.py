@@ -1,1 +1,1 @@
-"""cli."""
+"""The command line: parse, call, print, exit. One small module a command."""

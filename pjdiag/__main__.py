@@ -1,0 +1,5 @@
+"""``python -m pjdiag``."""
+
+from pjdiag.cli.main import run
+
+run()

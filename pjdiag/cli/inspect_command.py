@@ -1,0 +1,31 @@
+"""pjdiag inspect."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pjdiag.cli.options import Common, with_common
+from pjdiag.cli.running import run
+from pjdiag.terms import Scope
+
+if TYPE_CHECKING:
+    from pjdiag.adapters import Reading
+    from pjdiag.results import Result
+
+
+@with_common
+def inspect(
+    common: Common,
+    length: Annotated[
+        int | None,
+        typer.Option(metavar="T", help="Length in tokens at which frequencies are stated."),
+    ] = None,
+) -> None:
+    """Which position mechanism each layer has; headers and configuration only."""
+
+    def diagnose(reading: "Reading") -> "Result":
+        from pjdiag import api
+
+        return api.inspect(reading)
+
+    run(common, diagnose, by=Scope.LAYER, eval_length=length)

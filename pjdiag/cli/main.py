@@ -1,0 +1,148 @@
+"""The entry point: one line for a known error, exit 2 with a hint for an unknown one."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from pjdiag.cli.doctor_command import doctor
+from pjdiag.cli.energy_command import energy
+from pjdiag.cli.inspect_command import inspect
+from pjdiag.cli.loo_command import loo
+from pjdiag.cli.mass_command import mass
+from pjdiag.cli.plugins_command import plugins
+from pjdiag.cli.probe_command import probe
+from pjdiag.cli.settings import default_map
+from pjdiag.cli.train_command import train
+from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
+
+CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Typer brings its own click in newer versions; this is the one it raises."""
+
+app = typer.Typer(
+    name="pjdiag",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"pjdiag {version('pjdiag')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Which part of relative-position space does a trained attention model use?
+
+    Measured per layer and head. Start with: pjdiag mass CHECKPOINT
+    """
+
+
+DIAGNOSE, WORK, LOOK = "Diagnose a checkpoint", "Make a checkpoint", "Look around"
+for command, panel in (
+    (inspect, DIAGNOSE),
+    (mass, DIAGNOSE),
+    (energy, DIAGNOSE),
+    (loo, DIAGNOSE),
+    (probe, DIAGNOSE),
+    (train, WORK),
+    (plugins, LOOK),
+    (doctor, LOOK),
+):
+    app.command(rich_help_panel=panel)(command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0 done, 1 the gate is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
+    the traceback of an error.
+    """
+    try:
+        return _invoke(sys.argv[1:] if arguments is None else arguments)
+    except BrokenPipeError:
+        return _closed_pipe()
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            return _closed_pipe()
+        return _unknown(error)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except PjdiagError as error:
+        if _debugging():
+            raise
+        return _fail(str(error), error.exit_code)
+    except CLICK_ERROR as error:
+        return _fail(_usage_message(error), EXIT_COULD_NOT_RUN)
+    except Exception as error:  # noqa: BLE001  the last line of defence against a traceback
+        return _unknown(error)
+
+
+def _invoke(arguments: list[str]) -> int:
+    defaults: dict[str, Any] = {} if _only_asks(arguments) else default_map(Path.cwd())
+    code = get_command(app).main(
+        args=arguments, prog_name="pjdiag", standalone_mode=False, default_map=defaults
+    )
+    sys.stdout.flush()
+    return code if isinstance(code, int) else EXIT_DONE
+
+
+def _only_asks(arguments: list[str]) -> bool:
+    """Whether only help or the version is wanted: a broken settings file must not stop that."""
+    return not arguments or any(a in ("--help", "-h", "--version") for a in arguments)
+
+
+def _usage_message(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "pjdiag"
+    message = error.format_message().strip().rstrip(".")
+    return f"{' '.join(message.split())}. Next: see `{where} --help`"
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"pjdiag: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    return code
+
+
+def _unknown(error: Exception) -> int:
+    if _debugging():
+        raise error
+    name = type(error).__name__
+    return _fail(
+        f"unexpected {name}: {ascii(str(error))[1:-1]}. Next: run again with PJDIAG_DEBUG=1 and "
+        "report what it prints",
+        EXIT_COULD_NOT_RUN,
+    )
+
+
+def _closed_pipe() -> int:
+    """The reader has gone: what was asked for is done, and nothing may be written any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_DONE
+
+
+def _debugging() -> bool:
+    return os.environ.get("PJDIAG_DEBUG") == "1"
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,142 @@
+"""Options that diagnostics share, declared once."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from pjdiag.errors import UsageError
+from pjdiag.terms import Scope
+
+TARGET = "What to read"
+SHOWN = "What is shown"
+
+CHECKPOINT_HELP = (
+    "A checkpoint file or folder. When omitted: PJDIAG_CHECKPOINT, then 'checkpoint' in "
+    "pjdiag.toml or pyproject.toml, then the shipped sample."
+)
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Lengths separated by commas. Raises UsageError for anything else.
+
+    >>> parse_lengths("512, 32768")
+    [512, 32768]
+    """
+    try:
+        return [int(part) for part in text.replace("_", "").split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is not a length; expected tokens, several separated by commas",
+            "for example --length 2048,32768",
+        ) from error
+
+
+Lengths = Annotated[
+    str | None,
+    typer.Option("--length", metavar="T[,T...]", help="Lengths in tokens, separated by commas."),
+]
+
+
+@dataclass(frozen=True)
+class Common:
+    """The values of the shared options."""
+
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CHECKPOINT]", envvar="PJDIAG_CHECKPOINT", help=CHECKPOINT_HELP),
+    ] = None
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORMAT[:PATH]|PATH",
+            help="table, json, csv, parquet or markdown; repeatable. A bare FORMAT goes to "
+            "stdout and replaces the table.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None
+    by: Annotated[
+        Scope | None,
+        typer.Option(
+            help="Finest scope in the table. JSON carries all three.", rich_help_panel=SHOWN
+        ),
+    ] = None
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
+    ] = False
+    layer: Annotated[
+        int | None, typer.Option(help="Only this layer.", min=0, rich_help_panel=SHOWN)
+    ] = None
+    head: Annotated[
+        int | None, typer.Option(help="Only this head.", min=0, rich_help_panel=SHOWN)
+    ] = None
+    train_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="L",
+            help="Training length in tokens, if the checkpoint is wrong or silent.",
+            rich_help_panel=TARGET,
+        ),
+    ] = None
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle",
+            help="Read torch pickles, with weights_only=True. Needed for .pt files.",
+            rich_help_panel=TARGET,
+        ),
+    ] = False
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="A skipped layer is an error.", rich_help_panel=TARGET),
+    ] = False
+    min_coverage: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Least share of layers that must be readable; else exit 3.",
+            rich_help_panel=TARGET,
+        ),
+    ] = 0.0
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
+    ] = False
+
+
+def with_common(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first parameter, ``common``, is spread into the shared options."""
+    hints = get_type_hints(Common, include_extras=True)
+    own_hints = get_type_hints(command, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(Common)
+    ]
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[parameter.name])
+        for parameter in list(inspect.signature(command).parameters.values())[1:]
+    ]
+    names = {parameter.name for parameter in shared}
+
+    @wraps(command)
+    def spread(**values: Any) -> None:
+        common = Common(**{name: value for name, value in values.items() if name in names})
+        command(common, **{name: value for name, value in values.items() if name not in names})
+
+    parameters = [shared[0], *own, *shared[1:]]
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    spread.__annotations__ = {p.name: p.annotation for p in parameters}
+    del spread.__dict__["__wrapped__"]
+    return spread

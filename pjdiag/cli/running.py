@@ -1,0 +1,73 @@
+"""What every diagnostic command does around its diagnosis."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pjdiag.cli.options import Common
+from pjdiag.errors import EXIT_INCONCLUSIVE
+from pjdiag.terms import Scope
+
+if TYPE_CHECKING:
+    from pjdiag.adapters import Reading
+    from pjdiag.results import Result
+
+
+def run(
+    common: Common,
+    diagnose: "Callable[[Reading], Result]",
+    *,
+    by: Scope,
+    eval_length: int | None = None,
+    sector: str | None = None,
+) -> None:
+    """Read the checkpoint, diagnose it, print and write the result, exit with its code."""
+    from pjdiag import api
+    from pjdiag.render.output import emit, parse_specs
+
+    specs = parse_specs(common.output or [])
+    reading = api.read(
+        checkpoint_or_sample(common.checkpoint, quiet=common.quiet),
+        allow_pickle=common.allow_pickle,
+        train_length=common.train_length,
+        eval_length=eval_length,
+        strict=common.strict,
+        min_coverage=common.min_coverage,
+    )
+    result = diagnose(reading).restricted(common.layer, common.head, sector)
+    result = replace(result, provenance={**result.provenance, "command": command_line()})
+    finest = Scope.HEAD if common.head is not None else by
+    emit(
+        result,
+        specs,
+        by=common.by or finest,
+        all_rows=common.all_rows,
+        stdout=sys.stdout,
+        stderr=sys.stderr,
+        quiet=common.quiet,
+    )
+    if result.inconclusive:
+        raise typer.Exit(EXIT_INCONCLUSIVE)
+
+
+def checkpoint_or_sample(path: Path | None, *, quiet: bool) -> Path:
+    """The checkpoint asked for, else the shipped sample, saying so on stderr."""
+    if path is not None:
+        return path
+    from pjdiag.samples import DEFAULT_SAMPLE, sample
+
+    if not quiet:
+        print(  # noqa: T201
+            f"No checkpoint given: reading the shipped sample {DEFAULT_SAMPLE}.", file=sys.stderr
+        )
+    return sample()
+
+
+def command_line() -> str:
+    """The command as it was typed, quoted for a shell."""
+    return shlex.join(["pjdiag", *sys.argv[1:]])

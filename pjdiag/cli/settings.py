@@ -1,0 +1,90 @@
+"""Settings files: the nearest pjdiag.toml, and [tool.pjdiag] of the nearest pyproject.toml."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pjdiag.errors import DataError
+
+SHARED_KEYS = {
+    "checkpoint",
+    "by",
+    "train_length",
+    "strict",
+    "min_coverage",
+    "quiet",
+}
+"""Keys at the top level. What makes reading less safe (allow_pickle) is never a setting."""
+COMMAND_KEYS: dict[str, set[str]] = {
+    "inspect": {"length"},
+    "mass": {"length", "sector"},
+    "energy": {"length", "lag_weights", "sector"},
+    "loo": {"length", "order"},
+    "probe": {"length", "precision", "with_affine"},
+}
+"""Keys of a table with a command's name, beside the shared ones."""
+
+
+def default_map(start: Path) -> dict[str, dict[str, Any]]:
+    """Defaults of each command's options, from the settings files above ``start``.
+
+    pjdiag.toml goes before pyproject.toml. Raises DataError for a file that is not TOML, an
+    unknown key or a value of the wrong type.
+    """
+    merged: dict[str, dict[str, Any]] = {command: {} for command in COMMAND_KEYS}
+    for name in ("pyproject.toml", "pjdiag.toml"):
+        path = next((p / name for p in (start, *start.parents) if (p / name).is_file()), None)
+        if path is None:
+            continue
+        found = _load(path)
+        if name == "pyproject.toml":
+            found = found.get("tool", {}).get("pjdiag", {})
+        for command, values in _by_command(found, path).items():
+            merged[command].update(values)
+    return merged
+
+
+def _load(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as TOML: {error}", "correct the file") from error
+
+
+def _by_command(found: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    if not isinstance(found, Mapping):
+        raise DataError(f"{path}: [tool.pjdiag] is not a table", "make it a table")
+    shared = {key: value for key, value in found.items() if not isinstance(value, Mapping)}
+    tables = {key: value for key, value in found.items() if isinstance(value, Mapping)}
+    _check_keys(shared, SHARED_KEYS, path, "")
+    defaults = {}
+    for command, known in COMMAND_KEYS.items():
+        own = tables.pop(command, {})
+        _check_keys(own, SHARED_KEYS | known, path, f"{command}.")
+        defaults[command] = {
+            key: _plain(value, key, path) for key, value in {**shared, **own}.items()
+        }
+    _check_keys(tables, set(COMMAND_KEYS), path, "")
+    return defaults
+
+
+def _check_keys(found: Mapping[str, Any], known: set[str], path: Path, prefix: str) -> None:
+    for key in found:
+        if key not in known:
+            raise DataError(
+                f"{path}: unknown setting {prefix + key!a}; known: {', '.join(sorted(known))}",
+                "correct or remove it",
+            )
+
+
+def _plain(value: Any, key: str, path: Path) -> Any:
+    """A value as the command line would give it; a checkpoint is relative to its file."""
+    if key == "checkpoint" and isinstance(value, str):
+        return str(path.parent / value)
+    if isinstance(value, list) and key in ("length", "precision"):
+        return ",".join(str(item) for item in value)
+    if isinstance(value, bool | int | float | str):
+        return str(value) if key in ("length", "precision") else value
+    raise DataError(f"{path}: {key} is {value!r}; expected one value", "correct it")
