@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from pjdiag.adapters import (
     Sourced,
 )
 from pjdiag.checkpoint import Checkpoint
+from pjdiag.checkpoint.native import is_native, is_research, model_config
 from pjdiag.errors import CheckpointError
 from pjdiag.models.config import ModelConfig
 from pjdiag.position.channel_mass import jet_mass, pair_mass
@@ -30,7 +30,6 @@ from pjdiag.position.parameters import effective_kernel, parameter_shapes
 from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
 from pjdiag.terms import Mechanism, Sector
 
-METADATA_KEY = "pjdiag"
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
 FROM_METHOD = "method"
 PJ_ROTARY_SHEAR = 1.0
@@ -44,50 +43,32 @@ class PJRopeAdapter:
 
     def matches(self, checkpoint: Checkpoint) -> Match | None:
         """A ``pjdiag`` metadata key, or the research container, or PJ-bias tensors."""
-        if METADATA_KEY in checkpoint.metadata:
+        if is_native(checkpoint):
             return Match(100, "safetensors metadata key pjdiag")
-        if "model_config" in checkpoint.container and "method" in checkpoint.container:
-            return Match(100, "research container with method and model_config")
+        if is_research(checkpoint):
+            return Match(100, "research container with model_config")
         if any(PJ_TENSOR.fullmatch(name) for name in checkpoint.headers):
             return Match(10, "tensor names of a PJ-bias")
         return None
 
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
         """L from the metadata, or from ``model_config.train_len``."""
-        config, source = _config(checkpoint)
-        field = "train_length" if source == "metadata" else "train_len"
-        return Sourced(config.train_length, f"{source}: {field}")
+        field = "train_length" if is_native(checkpoint) else "train_len"
+        length = model_config(checkpoint).train_length
+        return Sourced(length, f"{_source(checkpoint)}: {field}")
 
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
     ) -> Iterator[Layer]:
         """Every block's attention, in order."""
-        config, source = _config(checkpoint)
+        config, source = model_config(checkpoint), _source(checkpoint)
         length = config.train_length if train_length is None else train_length
         for index in range(config.layers):
             yield _layer(checkpoint, config, source, index, length, eval_length)
 
 
-def _config(checkpoint: Checkpoint) -> tuple[ModelConfig, str]:
-    if METADATA_KEY in checkpoint.metadata:
-        try:
-            stated = json.loads(checkpoint.metadata[METADATA_KEY])
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(
-                "the metadata key pjdiag does not hold JSON", "write the checkpoint again"
-            ) from error
-        if not isinstance(stated, Mapping):
-            raise CheckpointError(
-                "the metadata key pjdiag holds no JSON object", "write the checkpoint again"
-            )
-        return ModelConfig.from_metadata(stated), "metadata"
-    if "model_config" not in checkpoint.container:
-        raise CheckpointError(
-            "there are PJ-bias tensors but no method and no train length: the mechanism is in the "
-            "configuration, not in the tensors",
-            "pass the research code's .pt file, or a safetensors file with the metadata key pjdiag",
-        )
-    return ModelConfig.from_research(checkpoint.container), "model_config"
+def _source(checkpoint: Checkpoint) -> str:
+    return "metadata" if is_native(checkpoint) else "model_config"
 
 
 def _layer(
