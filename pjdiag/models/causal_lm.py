@@ -57,7 +57,8 @@ class CausalSelfAttention(nn.Module):
         q, k = self.positioner(q, k, positions)
         bias_by_lag = self.pj_bias(positions) if self.pj_bias is not None else None
         mixed = lag_attention(q, k, v, bias_by_lag, self.scale)
-        return self.out_proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        return out
 
 
 class Block(nn.Module):

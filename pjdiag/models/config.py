@@ -131,8 +131,8 @@ class ModelConfig:
                 f"native format version is {version!r}; this pjdiag reads {FORMAT_VERSION}",
                 "update pjdiag",
             )
-        names = ("method", "train_length", "embed_dim", "num_heads", "layers", "max_order")
-        names += ("mlp_ratio", "rope_base", "rho", "slope_form")
+        sizes = ("train_length", "embed_dim", "num_heads", "layers", "max_order", "mlp_ratio")
+        names = ("method", *sizes, "rope_base", "rho", "slope_form")
         config = cls._stated(metadata, {name: name for name in names}, ("vocab_size",))
         stated = metadata.get("sectors")
         expected = config.to_metadata()["sectors"]
@@ -180,9 +180,7 @@ class ModelConfig:
         try:
             return cls(**values)
         except UsageError as error:
-            raise CheckpointError(
-                f"unusable configuration: {error.message}", error.hint
-            ) from error
+            raise CheckpointError(f"unusable configuration: {error.message}", error.hint) from error
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
@@ -190,9 +188,7 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise UsageError(f"{name} is {value!r}; expected a whole number of at least {least}")
 
 
-def _check_range(
-    name: str, value: Any, low: float, high: float, *, above: bool = False
-) -> None:
+def _check_range(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (low < value if above else low <= value) or not value < high:
         bound = "above" if above else "at least"

