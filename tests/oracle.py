@@ -239,7 +239,9 @@ def jordan_matrix(lag: float, omega: float, damping: float, shear: float, order:
     term = [row[:] for row in total]
     for n in range(1, 20):
         term = [[value / n for value in row] for row in matmul(term, generator)]
-        total = [[x + y for x, y in zip(r, s, strict=True)] for r, s in zip(total, term, strict=True)]
+        total = [
+            [x + y for x, y in zip(r, s, strict=True)] for r, s in zip(total, term, strict=True)
+        ]
     for _ in range(halvings):
         total = matmul(total, total)
     return total

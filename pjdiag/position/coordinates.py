@@ -1,11 +1,11 @@
 """Coordinates of a lag ``d`` at train length ``L``: rapidity, phase, velocity, recency.
 
-Lags are non-negative and floating point (float32 or float64), in tokens, of any shape.
+Lags are non-negative, in tokens, float32 or float64 (TypeError otherwise), of any shape.
 """
 
 from __future__ import annotations
 
-from pjdiag.position._array import Array, namespace
+from pjdiag.position._array import Array, phase_namespace
 from pjdiag.terms import Rho
 
 
@@ -16,7 +16,7 @@ def rapidity(lags: Array, train_length: float) -> Array:
     >>> rapidity(np.asarray([0.0, 64.0]), 64).round(6).tolist()
     [0.0, 0.881374]
     """
-    return namespace(lags).asinh(lags / train_length)
+    return phase_namespace(lags).asinh(lags / train_length)
 
 
 def phase(lags: Array, train_length: float) -> Array:
@@ -38,7 +38,7 @@ def velocity(lags: Array, train_length: float) -> Array:
     >>> velocity(np.asarray([0.0, 64.0]), 64).round(6).tolist()
     [0.0, 0.707107]
     """
-    return lags / namespace(lags).hypot(lags, lags * 0 + train_length)
+    return lags / phase_namespace(lags).hypot(lags, lags * 0 + train_length)
 
 
 def recency(lags: Array, train_length: float, rho: Rho) -> Array:
@@ -48,4 +48,5 @@ def recency(lags: Array, train_length: float, rho: Rho) -> Array:
     >>> recency(np.asarray([128.0]), 64, Rho.LINEAR).tolist()
     [2.0]
     """
+    phase_namespace(lags)
     return lags / train_length if rho == Rho.LINEAR else rapidity(lags, train_length)

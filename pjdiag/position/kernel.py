@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pjdiag.position._array import Array, namespace
+from pjdiag.position._array import Array, namespace, phase_namespace
 from pjdiag.position.coordinates import phase, recency, velocity
 from pjdiag.terms import JET_SECTORS, Rho, Sector
 
@@ -103,7 +103,7 @@ def envelope(kernel: PositionKernel, sector: Sector, lags: Array) -> Array:
 
     FJ: ``(d/L)^r / r! exp(-c d/L)``; LC: ``beta_L(d)^r``.
     """
-    xp = namespace(lags)
+    xp = phase_namespace(lags)
     if sector == Sector.FJ:
         if kernel.damping is None:
             raise ValueError("sector fj is absent from this kernel")
@@ -121,6 +121,7 @@ def envelope(kernel: PositionKernel, sector: Sector, lags: Array) -> Array:
 
 def carrier_phase(kernel: PositionKernel, sector: Sector, lags: Array) -> Array:
     """Angle of the carrier in rad, ``[H, T]``: ``w d`` for FJ, ``w phi_L(d)`` for LC."""
+    phase_namespace(lags)
     lag_phase = lags if sector == Sector.FJ else phase(lags, kernel.train_length)
     return kernel.omega[:, None] * lag_phase[None, :]
 
