@@ -72,8 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     0 done, 1 the gate is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
     the traceback of an error.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return _invoke(sys.argv[1:] if arguments is None else arguments)
+        return _invoke(arguments)
     except BrokenPipeError:
         return _closed_pipe()
     except OSError as error:
@@ -87,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         return _fail(str(error), error.exit_code)
     except CLICK_ERROR as error:
-        return _fail(_usage_message(error), EXIT_COULD_NOT_RUN)
+        return _fail(_usage_message(error, arguments), EXIT_COULD_NOT_RUN)
     except Exception as error:  # noqa: BLE001  the last line of defence against a traceback
         return _unknown(error)
 
@@ -106,11 +107,24 @@ def _only_asks(arguments: list[str]) -> bool:
     return not arguments or any(a in ("--help", "-h", "--version") for a in arguments)
 
 
-def _usage_message(error: Any) -> str:
+def _usage_message(error: Any, arguments: list[str]) -> str:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "pjdiag"
     message = error.format_message().strip().rstrip(".")
+    given = _given(getattr(error, "param", None), arguments)
+    if given is not None and given not in message:
+        message = f"{message}; found {ascii(given)}"
     return f"{' '.join(message.split())}. Next: see `{where} --help`"
+
+
+def _given(parameter: Any, arguments: list[str]) -> str | None:
+    """The value that was typed for an option, which the parser's message may leave out."""
+    names = set(getattr(parameter, "opts", ()))
+    for position, word in enumerate(arguments):
+        option, separator, value = word.partition("=")
+        if option in names:
+            return value if separator else next(iter(arguments[position + 1 :]), None)
+    return None
 
 
 def _fail(message: str, code: int) -> int:
