@@ -78,7 +78,11 @@ def _length(head: bytes) -> int:
 
 
 def _as_text(head: bytes) -> str | None:
-    text = head.decode("utf-8", errors="ignore")
-    lost = len(head) - len(text.encode("utf-8"))
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(head) < HEAD_BYTES or error.start < HEAD_BYTES - 3:
+            return None
+        text = head[: error.start].decode("utf-8")  # the head ends within a character
     readable = all(char.isprintable() or char in "\t\n\r\f\ufeff" for char in text)
-    return text if readable and lost <= 3 and text else None
+    return text if readable else None

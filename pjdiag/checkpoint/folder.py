@@ -28,7 +28,7 @@ class Weights(NamedTuple):
     """The weights files of a folder."""
 
     files: tuple[Path, ...]
-    index: Path | None = None
+    index_file: Path | None = None
     weight_map: Mapping[str, str] | None = None
     """Tensor name -> file name, where there is an index."""
     warnings: tuple[str, ...] = ()
@@ -124,9 +124,9 @@ def check_shards(weights: Weights, names: Mapping[Path, Mapping[str, object]]) -
 
     ``names[file]`` are the tensors of a file. Raises CheckpointError.
     """
-    if weights.weight_map is None or weights.index is None:
+    if weights.weight_map is None or weights.index_file is None:
         return
-    where = shown_path(weights.index)
+    where = shown_path(weights.index_file)
     by_name = {path.name: tensors for path, tensors in names.items()}
     absent = [t for t, f in weights.weight_map.items() if t not in by_name[f]]
     if absent:
@@ -138,7 +138,7 @@ def check_shards(weights: Weights, names: Mapping[Path, Mapping[str, object]]) -
         unlisted = [t for t in tensors if weights.weight_map.get(t) != path.name]
         if unlisted:
             raise CheckpointError(
-                f"{shown_path(path)} holds tensors that {weights.index.name} does not place "
+                f"{shown_path(path)} holds tensors that {weights.index_file.name} does not place "
                 f"there: {listed(unlisted)}",
                 "download the shards and the index again",
             )

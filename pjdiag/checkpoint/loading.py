@@ -143,7 +143,7 @@ def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: b
         format=_format(path, stores),
         headers=headers,
         places={name: places[original] for name, original in names.items()},
-        files=(*stores, *(file for file in (weights.index, config) if file is not None)),
+        files=(*stores, *(file for file in (weights.index_file, config) if file is not None)),
         config=config_values,
         metadata=metadata,
         container=container,

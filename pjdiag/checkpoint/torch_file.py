@@ -68,9 +68,12 @@ def import_torch(path: Path) -> ModuleType:
 
 def _load(torch: ModuleType, path: Path, mapped: bool) -> Any:
     try:
-        with python_warnings.catch_warnings():
+        with python_warnings.catch_warnings(), path.open("rb") as stream:
             python_warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            # A path with this suffix would be handed to the safetensors package.
+            mapped = mapped and not path.name.endswith(".safetensors")
+            source = path if mapped else stream
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a hostile pickle can make torch raise anything
         where = shown_path(path)
         forbidden = _FORBIDDEN.search(str(error))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjdiag.checkpoint.text import listed, shown
 from pjdiag.errors import CheckpointError
@@ -50,8 +49,7 @@ def plain_names(names: Iterable[str]) -> dict[str, str]:
     return originals
 
 
-@dataclass(frozen=True)
-class Unwrapped:
+class Unwrapped(NamedTuple):
     """A state dict and what stood beside it."""
 
     state: dict[str, Any]
