@@ -1,1 +1,1 @@
-"""render."""
+"""A Result as something to read: console, markdown, files. A pure function of the Result."""

@@ -1,0 +1,206 @@
+"""Fit a table to a width: bars into cells, repeated scopes blanked, wide tables split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+
+from pjdiag.render.tables import BLANK, Cell, Header, Table
+from pjdiag.render.text import encodable, visible
+
+WIDE_GAP, NARROW_GAP = 2, 1
+"""Blank columns between cells."""
+FITS = ((10, WIDE_GAP), (6, WIDE_GAP), (6, NARROW_GAP), (0, WIDE_GAP), (0, NARROW_GAP))
+"""Characters of a full bar and the gap, tried in turn until the table fits."""
+
+
+_FIGURE = re.compile(r"-?[\d,]+((?:\.\d+)?(?:e-?\d+)?)")
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """Characters for rules and bars."""
+
+    rule: str
+    blocks: str
+    """Bar characters from the emptiest to the full one."""
+
+
+BOX_DRAWING = Glyphs("─", "▏▎▍▌▋▊▉█")
+ASCII_ONLY = Glyphs("-", "#")
+
+
+def glyphs_for(encoding: str) -> Glyphs:
+    """Box drawing where ``encoding`` can write it.
+
+    >>> glyphs_for("utf-8").rule, glyphs_for("cp1252").rule
+    ('─', '-')
+    """
+    wanted = BOX_DRAWING.rule + BOX_DRAWING.blocks
+    return BOX_DRAWING if encodable(wanted, encoding) else ASCII_ONLY
+
+
+def bar(share: float, width: int, glyphs: Glyphs) -> str:
+    """A bar of ``width`` characters; a share above 0 is never invisible.
+
+    >>> bar(0.55, 10, ASCII_ONLY), bar(0.001, 4, ASCII_ONLY), bar(0.0, 2, ASCII_ONLY)
+    ('######    ', '#   ', '  ')
+    """
+    steps = len(glyphs.blocks)
+    filled = round(min(max(share, 0.0), 1.0) * width * steps)
+    if share > 0:
+        filled = max(filled, 1)
+    whole, part = divmod(filled, steps)
+    drawn = glyphs.blocks[-1] * whole + (glyphs.blocks[part - 1] if part else "")
+    return drawn.ljust(width)
+
+
+def laid_out(table: Table, width: int, encoding: str) -> Iterator[tuple[Table, int]]:
+    """``table`` as one table that fits ``width`` columns, or several with the keys repeated.
+
+    Each with the gap between its columns. Cells hold their bars and only characters that
+    ``encoding`` can write. A table that cannot fit even so is left to wrap; nothing is cut off.
+    """
+    clean = _points_aligned(_visible(table, encoding))
+    glyphs = glyphs_for(encoding)
+    for bar_width, gap in FITS:
+        drawn = _with_bars(clean, bar_width, glyphs)
+        if _total(_widths(drawn), gap) <= width:
+            break
+    for part in _split(drawn, width, gap):
+        yield _justified(_without_repeats(part), width, gap), gap
+
+
+def _visible(table: Table, encoding: str) -> Table:
+    headers = tuple(
+        replace(h, title="\n".join(visible(part, encoding) for part in h.title.split("\n")))
+        for h in table.headers
+    )
+    lines = tuple(
+        tuple(replace(cell, text=visible(cell.text, encoding)) for cell in line)
+        for line in table.lines
+    )
+    return replace(table, headers=headers, lines=lines)
+
+
+def _points_aligned(table: Table) -> Table:
+    """Figures of a column padded so that their decimal points stand below each other."""
+    lines = [list(line) for line in table.lines]
+    for index, header in enumerate(table.headers):
+        if header.numeric:
+            tails = [_tail(line[index].text) for line in lines]
+            longest = max((len(tail) for tail in tails if tail is not None), default=0)
+            for line, tail in zip(lines, tails, strict=True):
+                if tail is not None:
+                    padding = " " * (longest - len(tail))
+                    line[index] = replace(line[index], text=line[index].text + padding)
+    return replace(table, lines=tuple(map(tuple, lines)))
+
+
+def _tail(text: str) -> str | None:
+    """What follows the units digit of a figure; None for anything else, percents included."""
+    found = _FIGURE.fullmatch(text)
+    return None if found is None else found.group(1)
+
+
+def _justified(table: Table, width: int, gap: int) -> Table:
+    """Cells padded to their column, where the table fits; else they are left to wrap."""
+    widths = _widths(table)
+    if _total(widths, gap) > width:
+        return table
+    right = [header.numeric for header in table.headers]
+    headers = tuple(
+        replace(h, title="\n".join(_pad(part, widths[i], right[i]) for part in h.title.split("\n")))
+        for i, h in enumerate(table.headers)
+    )
+    lines = tuple(
+        tuple(Cell(_pad(cell.text, widths[i], right[i])) for i, cell in enumerate(line))
+        for line in table.lines
+    )
+    return replace(table, headers=headers, lines=lines)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def _with_bars(table: Table, width: int, glyphs: Glyphs) -> Table:
+    barred = [
+        width > 0 and any(line[column].share is not None for line in table.lines)
+        for column in range(len(table.headers))
+    ]
+    texts = [
+        max((cell_len(line[column].text) for line in table.lines), default=0)
+        for column in range(len(table.headers))
+    ]
+
+    def drawn(cell: Cell, column: int) -> Cell:
+        if not barred[column] or cell.share is None:
+            return cell
+        return Cell(f"{bar(cell.share, width, glyphs)} {cell.text.rjust(texts[column])}")
+
+    lines = tuple(
+        tuple(drawn(cell, column) for column, cell in enumerate(line)) for line in table.lines
+    )
+    return replace(table, lines=lines)
+
+
+def _split(table: Table, width: int, gap: int) -> Iterator[Table]:
+    """Greedy groups of columns, each with the key columns before it."""
+    widths = _widths(table)
+    keys = [index for index, header in enumerate(table.headers) if header.key]
+    base = _total([widths[index] for index in keys], gap)
+    chosen: list[int] = []
+    used = base
+    for index in range(len(table.headers)):
+        if index in keys:
+            continue
+        if chosen and used + gap + widths[index] > width:
+            yield _columns(table, sorted([*keys, *chosen]))
+            chosen, used = [], base
+        chosen.append(index)
+        used += gap + widths[index]
+    yield _columns(table, sorted([*keys, *chosen]))
+
+
+def _columns(table: Table, chosen: Sequence[int]) -> Table:
+    return replace(
+        table,
+        headers=tuple(table.headers[index] for index in chosen),
+        lines=tuple(tuple(line[index] for index in chosen) for line in table.lines),
+    )
+
+
+def _without_repeats(table: Table) -> Table:
+    """Blank a group cell that repeats the one above, until a group to its left changes."""
+    groups = [index for index, header in enumerate(table.headers) if header.group]
+    above: tuple[str, ...] = ()
+    lines = []
+    for line in table.lines:
+        here = tuple(line[index].text for index in groups)
+        same = 0
+        while same < len(above) and above[same] == here[same]:
+            same += 1
+        blanked = set(groups[:same])
+        lines.append(tuple(BLANK if i in blanked else cell for i, cell in enumerate(line)))
+        above = here
+    return replace(table, lines=tuple(lines))
+
+
+def _widths(table: Table) -> list[int]:
+    return [
+        max([_header_width(header), *(cell_len(line[index].text) for line in table.lines)])
+        for index, header in enumerate(table.headers)
+    ]
+
+
+def _header_width(header: Header) -> int:
+    return max(cell_len(part) for part in header.title.split("\n"))
+
+
+def _total(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * max(0, len(widths) - 1)

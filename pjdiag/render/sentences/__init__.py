@@ -1,0 +1,96 @@
+"""The sentence that opens a page, from the rows alone, and the command worth running next."""
+
+from __future__ import annotations
+
+import shlex
+
+from pjdiag.errors import DataError
+from pjdiag.render.files import same_file
+from pjdiag.render.sentences import energy, inspect, loo, mass, probe
+from pjdiag.render.sentences._common import about
+from pjdiag.render.text import shell_word
+from pjdiag.results import Result
+from pjdiag.terms import Family, Mechanism, Sector
+
+_SENTENCES = {
+    "mass": mass.sentence,
+    "energy": energy.sentence,
+    "loo": loo.sentence,
+    "probe": probe.sentence,
+}
+
+
+def headline(result: Result) -> str:
+    """One sentence that answers the question the diagnostic asks.
+
+    Raises DataError for a diagnostic without a sentence.
+
+    >>> row = {"scope": "model", "removed": "order:2", "eval_length": 32768, "prior_kl": 3.1e-4}
+    >>> headline(Result("loo", {}, {}, (row,)))
+    'Removing order 2 moves the attention prior by 3.1e-4 nats at 32,768 tokens: nothing measurable'
+    """
+    if result.diagnostic == "inspect":
+        return inspect.sentence(result)
+    if result.diagnostic not in _SENTENCES:
+        raise DataError(
+            f"no sentence is known for the diagnostic {result.diagnostic!r}", "write it as -o json"
+        )
+    return about(result, _SENTENCES[result.diagnostic])
+
+
+def next_command(result: Result) -> str:
+    """The command worth running after this one, ready for a shell; empty where none is.
+
+    >>> next_command(Result("mass", {"path": "a b.pt"}, {}, ({"family": "additive"},)))
+    "pjdiag loo 'a b.pt'"
+    """
+    words = _next_words(result)
+    return " ".join([*words[:2], *_target(result), *words[2:]]) if words else ""
+
+
+def _target(result: Result) -> list[str]:
+    """The checkpoint and what it took to read it; nothing where it came from the settings."""
+    command = str(result.provenance.get("command") or "")
+    try:
+        typed = shlex.split(command)
+    except ValueError:  # an edited file: the path is then always named
+        typed = []
+    path = str(result.checkpoint.get("path") or "")
+    named = not typed or any(same_file(word, path) for word in typed[1:])
+    words = [shell_word(path)] if path and named else []
+    if "--allow-pickle" in typed:
+        words.append("--allow-pickle")
+    if result.checkpoint.get("train_length_source") == "--train-length":
+        words.append(f"--train-length {result.checkpoint.get('train_length')}")
+    return words
+
+
+def _next_words(result: Result) -> list[str]:
+    if result.diagnostic == "inspect":
+        silent = {Mechanism.NONE.value, Mechanism.UNKNOWN.value, Mechanism.LEARNED_ABSOLUTE.value}
+        speaks = any(row.get("mechanism") not in silent for row in result.rows)
+        return ["pjdiag", "mass"] if speaks else []
+    if not result.rows:
+        return ["pjdiag", "inspect"]
+    if result.diagnostic == "mass":
+        return _after_mass(result)
+    if result.diagnostic == "loo":
+        return ["pjdiag", "energy", *_length(result)]
+    jets = any(row.get("sector") != Sector.AFFINE.value for row in result.rows)
+    if result.diagnostic == "energy" and jets:
+        return ["pjdiag", "probe", *_length(result)]
+    return ["pjdiag", "mass", "--by", "head"]
+
+
+def _length(result: Result) -> list[str]:
+    """The longest length asked for, where that was not the default."""
+    longest = max(result.provenance.get("lengths") or [0])
+    return [f"--length {longest}"] if longest > (result.checkpoint.get("train_length") or 0) else []
+
+
+def _after_mass(result: Result) -> list[str]:
+    """A bias can lose an order; a plain rotary mechanism has codes; one with jets has neither."""
+    if result.select(family=Family.ADDITIVE.value):
+        return ["pjdiag", "loo"]
+    jets = any((row.get("jet_order") or 0) > 0 for row in result.rows)
+    return ["pjdiag", "inspect" if jets else "probe"]
