@@ -26,11 +26,14 @@ def late_improvement(outcome: TrainOutcome) -> float | None:
     return 1 - outcome.best_held_out_loss / min(early) if early else None
 
 
-def card(recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str) -> dict[str, Any]:
+def card(
+    recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str = "", command: str = ""
+) -> dict[str, Any]:
     """The card as plain values. Losses are mean next-byte NLL in nats per byte."""
     return {
         "card_version": CARD_VERSION,
         "checkpoint": outcome.checkpoint.name,
+        "command": command,
         "parameters": outcome.parameters,
         "made_with": {name: _version(name) for name in ("pjdiag", "torch", "numpy")},
         "data": {
@@ -60,9 +63,11 @@ def card(recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str
     }
 
 
-def write_card(recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str) -> None:
+def write_card(
+    recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str = "", command: str = ""
+) -> None:
     """Write ``card.json`` and ``README.md`` beside the checkpoint. Raises OutputError."""
-    values = card(recipe, corpus, outcome, source)
+    values = card(recipe, corpus, outcome, source, command)
     text = json.dumps(values, indent=1, allow_nan=False) + "\n"
     write_atomically(outcome.card, lambda path: _write(path, text))
     write_atomically(
@@ -118,6 +123,7 @@ def card_markdown(values: dict[str, Any]) -> str:
         f"{recipe['seed']}; {values['minutes']:.1f} minutes on a CPU "
         f"({', '.join(f'{name} {number}' for name, number in values['made_with'].items())}).",
         "",
+        *(["To make it again:", "", f"    {values['command']}", ""] if values["command"] else []),
         "| setting | value |",
         "|---|---|",
         *(f"| {name} | {value} |" for name, value in recipe.items() if name != "model"),

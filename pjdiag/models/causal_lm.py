@@ -82,7 +82,8 @@ class Block(nn.Module):
 
 
 class CausalLM(nn.Module):
-    """A causal language model over ``vocab_size`` tokens. Equal seeds give equal models.
+    """A causal language model over ``vocab_size`` tokens. Equal seeds give equal models,
+    and torch's global random state is left as it was.
 
     >>> model = CausalLM(ModelConfig(embed_dim=16, num_heads=2, layers=1))
     >>> model(torch.zeros(1, 5, dtype=torch.long)).shape
@@ -93,10 +94,11 @@ class CausalLM(nn.Module):
         super().__init__()
         self.config = config
         generator = torch.Generator().manual_seed(seed)
-        self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
-        self.blocks = nn.ModuleList(Block(config, generator) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
-        self.head = nn.Linear(config.embed_dim, config.vocab_size)
+        with torch.random.fork_rng(devices=[]):  # torch's own start of a layer draws from it
+            self.embedding = nn.Embedding(config.vocab_size, config.embed_dim)
+            self.blocks = nn.ModuleList(Block(config, generator) for _ in range(config.layers))
+            self.norm = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
+            self.head = nn.Linear(config.embed_dim, config.vocab_size)
         self._start(generator)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pjdiag.position.rotary import RopeRule
 from pjdiag.terms import Mechanism, Sector
 
+PJ_ROTARY_SHEAR = 1.0
+"""Shear of PJ-rotary per train length; the research code fixes it."""
+
 
 @dataclass(frozen=True)
 class Method:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from pjdiag.models.config import ModelConfig
+from pjdiag.models.methods import PJ_ROTARY_SHEAR
 from pjdiag.position.jordan import jordan_key, jordan_query
 from pjdiag.position.polar import polar_frequencies, polar_key, polar_query
 from pjdiag.position.rotary import (
@@ -25,7 +26,6 @@ from pjdiag.position.rotary import (
 )
 from pjdiag.terms import Mechanism
 
-PJ_ROTARY_SHEAR = 1.0
 INIT_JORDAN_DAMPING = 0.1
 INIT_JORDAN_SHEAR = 0.1
 

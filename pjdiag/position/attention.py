@@ -46,18 +46,21 @@ def lag_attention(
     else:
         out = torch.cat(
             [
-                scaled_dot_product_attention(
-                    q[:, :, start:stop].flip(-2),
-                    k[:, :, :stop],
-                    v[:, :, :stop],
-                    attn_mask=mask[None],
-                    scale=scale,
-                ).flip(-2)
+                _attend(q[:, :, start:stop].flip(-2), k[:, :, :stop], v[:, :, :stop], mask, scale)
                 for start, stop, mask in _reversed_masks(bias_by_lag.to(q.dtype), block_rows)
             ],
             dim=-2,
         )
     return out[..., :value_width]
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of reversed queries under their mask, in the order of the positions again."""
+    if mask.requires_grad:  # no fused kernel trains its mask, and their fallback is slower
+        out = torch.softmax((scale * q) @ k.transpose(-1, -2) + mask, dim=-1) @ v
+    else:
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask[None], scale=scale)
+    return out.flip(-2)
 
 
 def _reversed_masks(bias_by_lag: Tensor, block_rows: int) -> Iterator[tuple[int, int, Tensor]]:

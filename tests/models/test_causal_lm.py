@@ -141,6 +141,12 @@ def test_pope_keeps_its_frequencies_in_the_checkpoint() -> None:
     assert (q * k).sum(-1)[0, 0, 0].item() == pytest.approx(1.92181, abs=1e-5)
 
 
+def test_torchs_own_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    CausalLM(small("full"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_seed_decides_the_weights() -> None:
     first, again, other = (CausalLM(small("full"), seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)

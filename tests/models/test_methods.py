@@ -7,10 +7,25 @@ from pjdiag.models.methods import METHODS
 from pjdiag.position.rotary import RopeRule
 from pjdiag.terms import Mechanism, Sector
 
-WITHOUT_BIAS = "none rope rope_pi rope_ntk rope_yarn pj_rotary grape_m_rope jordan pope".split()
-AFFINE_ONLY = (
-    "affine rope_affine rope_ntk_affine rope_yarn_affine grape_a_alibi grape_ma_rope_alibi".split()
-)
+WITHOUT_BIAS = [
+    "none",
+    "rope",
+    "rope_pi",
+    "rope_ntk",
+    "rope_yarn",
+    "pj_rotary",
+    "grape_m_rope",
+    "jordan",
+    "pope",
+]
+AFFINE_ONLY = [
+    "affine",
+    "rope_affine",
+    "rope_ntk_affine",
+    "rope_yarn_affine",
+    "grape_a_alibi",
+    "grape_ma_rope_alibi",
+]
 
 
 def test_sectors() -> None:
