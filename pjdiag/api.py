@@ -10,6 +10,7 @@ from pjdiag import adapters, diagnostics
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
+from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.results import Result
 from pjdiag.terms import LagWeights
 
@@ -72,9 +73,12 @@ def loo(
     order: int | None = None,
     lengths: Sequence[int] | None = None,
     target: Callable[[np.ndarray], np.ndarray] | None = None,
+    progress: Progress = no_progress,
 ) -> Result:
     """Leave one order or sector out: ``diagnostics.leave_one_out.leave_one_out``."""
-    return diagnostics.leave_one_out(read(source), order=order, lengths=lengths, target=target)
+    return diagnostics.leave_one_out(
+        read(source), order=order, lengths=lengths, target=target, progress=progress
+    )
 
 
 def probe(
@@ -83,6 +87,9 @@ def probe(
     *,
     precisions: Sequence[str] = diagnostics.DEFAULT_PRECISIONS,
     with_affine: bool = False,
+    progress: Progress = no_progress,
 ) -> Result:
     """Nearest neighbours of position codes: ``diagnostics.retrieval.probe``."""
-    return diagnostics.probe(read(source), lengths, precisions=precisions, with_affine=with_affine)
+    return diagnostics.probe(
+        read(source), lengths, precisions=precisions, with_affine=with_affine, progress=progress
+    )

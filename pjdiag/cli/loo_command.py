@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
+from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import run
 from pjdiag.terms import Scope
 
@@ -30,6 +31,7 @@ def loo(
     def diagnose(reading: "Reading") -> "Result":
         from pjdiag import api
 
-        return api.loo(reading, order=order, lengths=lengths)
+        with progress_bar("removing", quiet=common.quiet) as progress:
+            return api.loo(reading, order=order, lengths=lengths, progress=progress)
 
     run(common, diagnose, by=Scope.LAYER if order is not None else Scope.MODEL)

@@ -20,7 +20,9 @@ from pjdiag.cli.settings import default_map
 from pjdiag.cli.train_command import train
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
 
-CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+CLICK_ERROR: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 """Typer brings its own click in newer versions; this is the one it raises."""
 
 app = typer.Typer(
@@ -113,7 +115,7 @@ def _usage_message(error: Any, arguments: list[str]) -> str:
     message = error.format_message().strip().rstrip(".")
     given = _given(getattr(error, "param", None), arguments)
     if given is not None and given not in message:
-        message = f"{message}; found {ascii(given)}"
+        message = f"{message}; found {given!a}"
     return f"{' '.join(message.split())}. Next: see `{where} --help`"
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
+from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import run
 from pjdiag.terms import Scope
 
@@ -34,6 +35,9 @@ def probe(
     def diagnose(reading: "Reading") -> "Result":
         from pjdiag import api
 
-        return api.probe(reading, lengths, precisions=precisions, with_affine=with_affine)
+        with progress_bar("probing", quiet=common.quiet) as progress:
+            return api.probe(
+                reading, lengths, precisions=precisions, with_affine=with_affine, progress=progress
+            )
 
     run(common, diagnose, by=Scope.HEAD)

@@ -12,6 +12,7 @@ from pjdiag.diagnostics.attention_prior import prior_kl
 from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import UsageError
 from pjdiag.position.kernel import PositionKernel, gated_components, jet_sectors
@@ -51,6 +52,7 @@ def leave_one_out(
     order: int | None = None,
     lengths: Sequence[int] | None = None,
     target: Callable[[np.ndarray], np.ndarray] | None = None,
+    progress: Progress = no_progress,
 ) -> Result:
     """What each removal changes, for b the full kernel and C the removed part, over T lags.
 
@@ -59,15 +61,18 @@ def leave_one_out(
     ``attention_prior.prior_kl``. The gate is not renormalised. Removals: ``order:r`` (FJ and
     LC together), ``fj:r``, ``lc:r``, ``sector:s``; with ``order`` only those of that order.
     Layer and model rows are means over heads. ``lengths`` in tokens, default the train length.
-    Raises UsageError for a length below 2 or an order that no kernel has.
+    ``progress`` is told the share of the work that is done. Raises UsageError for a length
+    below 2 or an order that no kernel has.
     """
     windows = check_lengths(lengths if lengths is not None else [require_train_length(reading)])
     sound = sound_heads(reading, spectra=False)
     removals = _removals([layer.kernel for layer in sound.kernels], order)
     rows: list[Row] = []
     problems: list[Skipped] = []
+    heads = sum(len(layer.heads) for layer in sound.kernels)
+    steps = Steps(progress, heads * sum(windows))
     for window in windows:
-        figures, bad = _measure(sound.kernels, removals, window, target)
+        figures, bad = _measure(sound.kernels, removals, window, target, steps)
         problems += [entry for entry in bad if entry not in problems]
         for removal in removals:
             rows += [
@@ -113,6 +118,7 @@ def _measure(
     removals: Sequence[Removal],
     window: int,
     target: Callable[[np.ndarray], np.ndarray] | None,
+    steps: Steps,
 ) -> tuple[dict[str, list[HeadItem[tuple[float, float]]]], list[Skipped]]:
     lags = np.arange(window, dtype=np.float64)
     wanted = None if target is None else target(lags)
@@ -120,6 +126,7 @@ def _measure(
     problems: list[Skipped] = []
     for layer in layers:
         for position, head in enumerate(layer.heads):
+            steps.advance(window)
             parts = _one_head(layer.kernel, position, lags)
             full: np.ndarray = np.sum([part.sum(axis=0) for part in parts.values()], axis=0)
             if not np.isfinite(full).all():

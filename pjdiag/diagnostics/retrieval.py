@@ -14,6 +14,7 @@ from pjdiag.diagnostics.heads import LayerKernel, LayerSpectrum, sound_heads
 from pjdiag.diagnostics.lags import check_lengths, lag_chunks
 from pjdiag.diagnostics.nearest import Search, column_scale, quantise, query_lags
 from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import UsageError
 from pjdiag.position.codes import kernel_codes, spectrum_codes
@@ -48,6 +49,7 @@ def probe(
     precisions: Sequence[str] = DEFAULT_PRECISIONS,
     with_affine: bool = False,
     queries: int = QUERIES,
+    progress: Progress = no_progress,
 ) -> Result:
     """Nearest neighbour of each query lag among the lags 1..T-1, by cosine of position codes.
 
@@ -57,7 +59,7 @@ def probe(
     Queries: up to ``queries`` lags evenly spaced in each bucket. ``top1``, ``within_1/8/64``
     are shares of queries; ``margin`` the mean cosine of the lag itself less the best other;
     ``ties`` the mean number of candidates within 1e-6 of it, itself included. ``lengths`` in
-    tokens, default 32,768. Raises UsageError for a length below 2 or an unknown precision.
+    tokens, default 32,768. ``progress`` is told the share of the work that is done. Raises UsageError for a length below 2 or an unknown precision.
     """
     train_length = require_train_length(reading)
     windows = check_lengths(lengths if lengths is not None else [32768])
@@ -70,11 +72,13 @@ def probe(
     sound = sound_heads(reading)
     families, skipped = _families(sound.kernels, sound.spectra, with_affine)
     rows: list[Row] = []
+    by_dtype = _by_dtype(precisions)
+    steps = Steps(progress, len(families) * len(by_dtype) * sum(windows))
     for window in windows:
         buckets = lag_buckets(train_length, window)
         for family, layers in families.items():
-            for dtype, chosen in _by_dtype(precisions).items():
-                searches = _search(layers, window, buckets, chosen, dtype, queries)
+            for dtype, chosen in by_dtype.items():
+                searches = _search(layers, window, buckets, chosen, dtype, queries, steps)
                 rows += _rows(layers, searches, window, buckets, chosen, family)
     return outcome(
         reading,
@@ -162,6 +166,7 @@ def _search(
     precisions: Sequence[str],
     dtype: type,
     queries: int,
+    progress: Steps,
 ) -> dict[tuple[Unit, str], Search]:
     """Every head, every layer and the model against all candidates, in one pass over them."""
     lags = np.concatenate([query_lags(b.first, b.last, queries) for b in buckets])
@@ -180,6 +185,7 @@ def _search(
             if key not in searches:
                 searches[key] = Search(lags, query_norm)
             searches[key].update(products, candidate_norm, int(chunk[0]))
+        progress.advance(chunk.shape[0])
     return searches
 
 
