@@ -15,29 +15,19 @@ def progress_bar(title: str, *, quiet: bool) -> Iterator[Callable[[float], None]
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
-    bar = _Bar(title)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(title, total=1.0)
+    started = time.monotonic()
+
+    def show(share: float) -> None:
+        bar.update(task, completed=share)
+        if time.monotonic() - started > PATIENCE:
+            bar.start()
+
     try:
-        yield bar.show
+        yield show
     finally:
-        bar.close()
-
-
-class _Bar:
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._started = time.monotonic()
-        self._drawn = False
-
-    def show(self, share: float) -> None:
-        waited = time.monotonic() - self._started
-        if waited < PATIENCE:
-            return
-        left = waited * (1 - share) / share if share > 0 else 0.0
-        sys.stderr.write(f"\r{self._title} {share:4.0%}, {left:,.0f} s left \x1b[K")
-        sys.stderr.flush()
-        self._drawn = True
-
-    def close(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        bar.stop()

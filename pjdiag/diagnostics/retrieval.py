@@ -59,7 +59,8 @@ def probe(
     Queries: up to ``queries`` lags evenly spaced in each bucket. ``top1``, ``within_1/8/64``
     are shares of queries; ``margin`` the mean cosine of the lag itself less the best other;
     ``ties`` the mean number of candidates within 1e-6 of it, itself included. ``lengths`` in
-    tokens, default 32,768. ``progress`` is told the share of the work that is done. Raises UsageError for a length below 2 or an unknown precision.
+    tokens, default 32,768. ``progress`` is told the share of the work that is done. Raises
+    UsageError for a length below 2 or an unknown precision.
     """
     train_length = require_train_length(reading)
     windows = check_lengths(lengths if lengths is not None else [32768])
