@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-import array_api_compat
-
 Array: TypeAlias = Any
 
 
 def namespace(*arrays: Array) -> Any:
     """The array-API namespace that all ``arrays`` belong to; TypeError if they differ."""
+    if arrays and all(type(array).__module__ == "numpy" for array in arrays):
+        import numpy as np  # its own namespace; the wrapper's import would cost as much as NumPy's
+
+        return np
+    import array_api_compat
+
     return array_api_compat.array_namespace(*arrays)
 
 
@@ -37,7 +41,7 @@ def phase_namespace(positions: Array) -> Any:
 def as_like(values: Iterable[float], like: Array) -> Array:
     """Floats as an array of the dtype and on the device of ``like``."""
     xp = phase_namespace(like)
-    return xp.asarray(list(values), dtype=like.dtype, device=array_api_compat.device(like))
+    return xp.asarray(list(values), dtype=like.dtype, device=like.device)
 
 
 def turn(re: Array, im: Array, angles: Array) -> tuple[Array, Array]:

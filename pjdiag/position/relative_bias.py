@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import array_api_compat
-
 from pjdiag.position._array import Array, namespace
 
 
@@ -66,7 +64,7 @@ def relative_buckets(
     starts = xp.asarray(
         bucket_starts(num_buckets, max_distance),
         dtype=xp.int64,
-        device=array_api_compat.device(relative),
+        device=relative.device,
     )
     return offset + xp.searchsorted(starts, distance, side="right") - 1
 
