@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from rich.box import Box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pjdiag.render.layout import glyphs_for, laid_out
+from pjdiag.render.layout import Part, glyphs_for, laid_out
 from pjdiag.render.page import Page, page
 from pjdiag.render.tables import Table
 from pjdiag.render.text import visible
@@ -95,7 +95,7 @@ def page_text(content: Page, target: Target) -> str:
 
 
 class _Unwrapped(Text):
-    """Text that is to be copied: a terminal may break it, we do not."""
+    """Text that fits its width, or that is to be copied: a terminal may break it, we do not."""
 
 
 def _blocks(content: Page, target: Target) -> Iterator[Text | RichTable]:
@@ -109,8 +109,9 @@ def _blocks(content: Page, target: Target) -> Iterator[Text | RichTable]:
     for table in content.tables:
         yield Text("")
         yield text(table.title, "cyan")
-        for part, gap in laid_out(table, target.width, target.encoding):
-            yield _rich_table(part, gap, glyphs_for(target.encoding).rule)
+        for part in laid_out(table, target.width, target.encoding):
+            rule = glyphs_for(target.encoding).rule
+            yield _fitting(part, rule) if part.fits else _wrapping(part, rule)
         if table.note:
             yield text(table.note, "dim")
         if table.hidden:
@@ -126,22 +127,26 @@ def _blocks(content: Page, target: Target) -> Iterator[Text | RichTable]:
         yield _Unwrapped(f"Next: {visible(content.next_command, target.encoding)}")
 
 
-def _rich_table(part: Table, gap: int, rule: str) -> RichTable:
+def _fitting(part: Part, rule: str) -> Text:
+    """A table of which every line is one line; laying it out cell by cell would take seconds."""
+    header = "\n".join(part.header_lines())
+    return _Unwrapped.assemble(
+        (header, "bold"), "\n", rule * part.width, "\n", "\n".join(part.text_lines())
+    )
+
+
+def _wrapping(part: Part, rule: str) -> RichTable:
     made = RichTable(
         box=_box(rule),
         show_edge=False,
         pad_edge=False,
-        padding=(0, 0, 0, gap - 1),
+        padding=(0, 0, 0, part.gap - 1),
         header_style="bold",
     )
-    height = max(header.title.count("\n") for header in part.headers)
-    for header in part.headers:
-        above = "\n" * (height - header.title.count("\n"))
-        made.add_column(
-            Text(above + header.title),
-            overflow="fold",
-        )
-    for line in part.lines:
+    for header in part.table.headers:
+        justify: JustifyMethod = "right" if header.numeric else "left"
+        made.add_column(Text(header.title), justify=justify, overflow="fold")
+    for line in part.table.lines:
         made.add_row(*(Text(cell.text) for cell in line))
     return made
 

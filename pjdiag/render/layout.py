@@ -58,11 +58,43 @@ def bar(share: float, width: int, glyphs: Glyphs) -> str:
     return drawn.ljust(width)
 
 
-def laid_out(table: Table, width: int, encoding: str) -> Iterator[tuple[Table, int]]:
-    """``table`` as one table that fits ``width`` columns, or several with the keys repeated.
+@dataclass(frozen=True)
+class Part:
+    """A table as it goes on a page, whole or some of its columns."""
 
-    Each with the gap between its columns. Cells hold their bars and only characters that
-    ``encoding`` can write. A table that cannot fit even so is left to wrap; nothing is cut off.
+    table: Table
+    gap: int
+    fits: bool
+    """Its cells are padded to their columns; otherwise they are left to wrap."""
+
+    @property
+    def width(self) -> int:
+        """Characters from the first column to the last."""
+        return _total(_widths(self.table), self.gap)
+
+    def text_lines(self) -> Iterator[str]:
+        """The padded cells of each line, side by side."""
+        for line in self.table.lines:
+            yield (" " * self.gap).join(cell.text for cell in line).rstrip()
+
+    def header_lines(self) -> Iterator[str]:
+        """The header, its titles standing on the last line."""
+        titles = [header.title.split("\n") for header in self.table.headers]
+        height = max(map(len, titles))
+        widths = _widths(self.table)
+        for row in range(height):
+            cells = (
+                " " * width if row < height - len(title) else title[row - height + len(title)]
+                for title, width in zip(titles, widths, strict=True)
+            )
+            yield (" " * self.gap).join(cells).rstrip()
+
+
+def laid_out(table: Table, width: int, encoding: str) -> Iterator[Part]:
+    """``table`` as one part that fits ``width`` columns, or several with the keys repeated.
+
+    Cells hold their bars and only characters that ``encoding`` can write. A part that cannot
+    fit even so is left to wrap; nothing is cut off.
     """
     clean = _points_aligned(_visible(table, encoding))
     glyphs = glyphs_for(encoding)
@@ -70,8 +102,10 @@ def laid_out(table: Table, width: int, encoding: str) -> Iterator[tuple[Table, i
         drawn = _with_bars(clean, bar_width, glyphs)
         if _total(_widths(drawn), gap) <= width:
             break
-    for part in _split(drawn, width, gap):
-        yield _justified(_without_repeats(part), width, gap), gap
+    for columns in _split(drawn, width, gap):
+        part = _without_repeats(columns)
+        fits = _total(_widths(part), gap) <= width
+        yield Part(_justified(part) if fits else part, gap, fits)
 
 
 def _visible(table: Table, encoding: str) -> Table:
@@ -106,11 +140,9 @@ def _tail(text: str) -> str | None:
     return None if found is None else found.group(1)
 
 
-def _justified(table: Table, width: int, gap: int) -> Table:
-    """Cells padded to their column, where the table fits; else they are left to wrap."""
+def _justified(table: Table) -> Table:
+    """Every cell and title padded to its column."""
     widths = _widths(table)
-    if _total(widths, gap) > width:
-        return table
     right = [header.numeric for header in table.headers]
     headers = tuple(
         replace(h, title="\n".join(_pad(part, widths[i], right[i]) for part in h.title.split("\n")))

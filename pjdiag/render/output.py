@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
@@ -13,7 +13,6 @@ from typing import TextIO
 from pjdiag.errors import MissingDependencyError, OutputError, UsageError
 from pjdiag.render.console import UNLIMITED, Target, page_text, render_console
 from pjdiag.render.files import same_file, write_file
-from pjdiag.render.markdown import to_markdown
 from pjdiag.render.page import page, skipped_lines
 from pjdiag.render.text import visible
 from pjdiag.results import Result
@@ -163,15 +162,15 @@ def _bytes(result: Result, wanted: Format, by: Scope, all_rows: bool) -> bytes:
 
 
 def _text(result: Result, wanted: Format, by: Scope, all_rows: bool) -> str:
-    makers: dict[Format, Callable[[], str]] = {
-        Format.JSON: result.to_json,
-        Format.CSV: result.to_csv,
-        Format.MARKDOWN: lambda: to_markdown(result, by=by, all_rows=all_rows),
-        Format.TABLE: lambda: page_text(
-            page(result, by, all_rows), Target(UNLIMITED, color=False, encoding="utf-8")
-        ),
-    }
-    return makers[wanted]()
+    if wanted == Format.JSON:
+        return result.to_json()
+    if wanted == Format.CSV:
+        return result.to_csv()
+    if wanted == Format.MARKDOWN:
+        from pjdiag.render.markdown import to_markdown  # the table, the usual case, needs none
+
+        return to_markdown(result, by=by, all_rows=all_rows)
+    return page_text(page(result, by, all_rows), Target(UNLIMITED, color=False, encoding="utf-8"))
 
 
 def _to_stdout(result: Result, wanted: Format, by: Scope, all_rows: bool, stdout: TextIO) -> None:

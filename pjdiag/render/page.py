@@ -10,12 +10,13 @@ from pjdiag.render.sentences import headline, next_command
 from pjdiag.render.tables import Table
 from pjdiag.render.text import spans
 from pjdiag.render.views import view
-from pjdiag.render.views.loo import RESTATED
 from pjdiag.results import Result, Skipped
 from pjdiag.terms import Scope
 
 SKIPPED_LINES = 8
 """Lines about what was skipped, before the rest is only counted."""
+RESTATED = "energy restated"
+"""In the warning of `loo` that its table's note words for a reader; a page says it once."""
 
 
 @dataclass(frozen=True)

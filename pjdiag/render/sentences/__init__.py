@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from importlib import import_module
 
 from pjdiag.errors import DataError
 from pjdiag.render.files import same_file
-from pjdiag.render.sentences import energy, inspect, loo, mass, probe
-from pjdiag.render.sentences._common import about
 from pjdiag.render.text import shell_word
 from pjdiag.results import Result
 from pjdiag.terms import Family, Mechanism, Sector
 
-_SENTENCES = {
-    "mass": mass.sentence,
-    "energy": energy.sentence,
-    "loo": loo.sentence,
-    "probe": probe.sentence,
-}
+SENTENCES = ("inspect", "mass", "energy", "loo", "probe")
+"""Diagnostics with a module here; only the one that is shown is imported."""
 
 
 def headline(result: Result) -> str:
@@ -29,13 +24,12 @@ def headline(result: Result) -> str:
     >>> headline(Result("loo", {}, {}, (row,)))
     'Removing order 2 moves the attention prior by 3.1e-4 nats at 32,768 tokens: nothing measurable'
     """
-    if result.diagnostic == "inspect":
-        return inspect.sentence(result)
-    if result.diagnostic not in _SENTENCES:
+    if result.diagnostic not in SENTENCES:
         raise DataError(
             f"no sentence is known for the diagnostic {result.diagnostic!r}", "write it as -o json"
         )
-    return about(result, _SENTENCES[result.diagnostic])
+    text: str = import_module(f"{__name__}.{result.diagnostic}").headline(result)
+    return text
 
 
 def next_command(result: Result) -> str:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place
-from pjdiag.render.sentences._common import plural
+from pjdiag.render.sentences._common import about, plural
 from pjdiag.render.text import listed
 from pjdiag.render.views.energy import ALL_LAGS, POOLED
-from pjdiag.results import Row
+from pjdiag.results import Result, Row
 from pjdiag.terms import JET_SECTORS, SECTOR_TITLES, Sector
 
 JET_NAMES = {POOLED: "jet", **{sector.value: SECTOR_TITLES[sector] for sector in JET_SECTORS}}
+
+
+def headline(result: Result) -> str:
+    """The sentence about the coarsest scope that has rows."""
+    return about(result, sentence)
 
 
 def sentence(place: Place) -> str:

@@ -12,7 +12,7 @@ from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Sector
 
 
-def sentence(result: Result) -> str:
+def headline(result: Result) -> str:
     """Layers by mechanism, the sectors they can use, the heads and the train length."""
     by_layer: dict[int, list[Row]] = {}
     for row in result.rows:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place
+from pjdiag.render.sentences._common import about
 from pjdiag.render.text import listed
-from pjdiag.results import Row
+from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Sector
 
 MEASURABLE = 1e-3
 """Nats. A smaller mean divergence of the attention prior counts as nothing measurable: by
 Pinsker's inequality it moves at most 2.2% of the attention, sqrt(KL / 2), on average."""
+
+
+def headline(result: Result) -> str:
+    """The sentence about the coarsest scope that has rows."""
+    return about(result, sentence)
 
 
 def sentence(place: Place) -> str:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title
+from pjdiag.render.sentences._common import about
 from pjdiag.render.text import listed
 from pjdiag.render.views.mass import POOLED, absent
-from pjdiag.results import Row
+from pjdiag.results import Result, Row
 from pjdiag.terms import JET_SECTORS, SECTOR_TITLES, Family, Sector
+
+
+def headline(result: Result) -> str:
+    """The sentence about the coarsest scope that has rows."""
+    return about(result, sentence)
 
 
 def sentence(place: Place) -> str:

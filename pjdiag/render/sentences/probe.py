@@ -6,12 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title
+from pjdiag.render.sentences._common import about
 from pjdiag.render.views.probe import OWN
-from pjdiag.results import Row
+from pjdiag.results import Result, Row
 from pjdiag.terms import Family
 
 FAR = 16
 """Queries beyond 16 train lengths decide, where the length reaches that far."""
+
+
+def headline(result: Result) -> str:
+    """The sentence about the coarsest scope that has rows."""
+    return about(result, sentence)
 
 
 def sentence(place: Place) -> str:

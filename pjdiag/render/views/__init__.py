@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
 from pjdiag.errors import DataError
 from pjdiag.render.places import coarsest
 from pjdiag.render.tables import Table, shorten
-from pjdiag.render.views import energy, inspect, loo, mass, probe
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 
-VIEWS: dict[str, Callable[[Result, Scope, bool], list[Table]]] = {
-    "inspect": inspect.tables,
-    "mass": mass.tables,
-    "energy": energy.tables,
-    "loo": loo.tables,
-    "probe": probe.tables,
-}
+VIEWS = ("inspect", "mass", "energy", "loo", "probe")
+"""Diagnostics with a module here; only the one that is shown is imported."""
 
 
 def view(result: Result, by: Scope, all_rows: bool) -> list[Table]:
@@ -30,7 +24,7 @@ def view(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     ...        "sector_gate": 1.0, "effective_mass": 2.0}
     >>> table, = view(Result("mass", {}, {}, (row,)), Scope.LAYER, False)
     >>> [cell.text for cell in table.lines[0]]
-    ['model', 'affine recency', '100%', '1.00', '2.00', '']
+    ['model', 'affine recency', '100%', '1.0', '2.00', '']
     """
     if result.diagnostic not in VIEWS:
         raise DataError(
@@ -40,5 +34,6 @@ def view(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     scopes = tuple(Scope)
     if found and scopes.index(found[0].scope) > scopes.index(by):
         by = found[0].scope
-    tables = [table for table in VIEWS[result.diagnostic](result, by, all_rows) if table.lines]
+    module = import_module(f"{__name__}.{result.diagnostic}")
+    tables: list[Table] = [table for table in module.tables(result, by, all_rows) if table.lines]
     return tables if all_rows else shorten(tables)

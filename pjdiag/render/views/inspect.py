@@ -10,7 +10,7 @@ from pjdiag.render.places import mechanism_title
 from pjdiag.render.tables import BLANK, Cell, Header, Table
 from pjdiag.render.text import spans
 from pjdiag.results import Result, Row
-from pjdiag.terms import SECTOR_TITLES, Scope, Sector
+from pjdiag.terms import Scope
 
 UNKNOWN_SOURCE = "unknown"
 
@@ -79,11 +79,6 @@ def _words(value: Any) -> str:
     return str(value)
 
 
-def _sectors(value: Sequence[str]) -> str:
-    titles = {sector.value: SECTOR_TITLES[sector] for sector in Sector}
-    return ", ".join(titles.get(name, str(name)) for name in value)
-
-
 def _list(value: Any) -> str:
     """A list of figures: how many, the first and the last.
 
@@ -102,7 +97,7 @@ def _short(value: Any) -> str:
 
 
 FIELDS: dict[str, Callable[[Any], str]] = {
-    "sectors": _sectors,
+    "sectors": ", ".join,
     "max_order": numbers.setting,
     "num_heads": numbers.setting,
     "num_kv_heads": numbers.setting,

@@ -15,8 +15,6 @@ RESTATES = (
     "with the full kernel as its own target, delta MSE restates energy; "
     "prior KL is the figure to read"
 )
-RESTATED = "energy restated"
-"""In the warning that says the same as RESTATES; a page says it once."""
 FEW = 4
 """Removals that a line per scope can hold in full."""
 
