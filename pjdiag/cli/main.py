@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from pjdiag.cli.coercion import without_pydantic
 from pjdiag.cli.doctor_command import doctor
 from pjdiag.cli.energy_command import energy
 from pjdiag.cli.inspect_command import inspect
@@ -97,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     defaults: dict[str, Any] = {} if _only_asks(arguments) else default_map(Path.cwd())
-    code = get_command(app).main(
+    code = without_pydantic(get_command(app)).main(
         args=arguments, prog_name="pjdiag", standalone_mode=False, default_map=defaults
     )
     sys.stdout.flush()
