@@ -89,7 +89,7 @@ def restore_state(
             seconds=float(run["seconds"]),
             history=[HeldOutPoint(**point) for point in run["history"]],
         )
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
             f"the unfinished run in {folder} cannot be read: {error}",
             "remove the folder and train again",
