@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import is_native, is_research, model_config
 from pjdiag.errors import CheckpointError
 from pjdiag.models.config import ModelConfig
-from pjdiag.position.channel_mass import jet_mass, pair_mass
+from pjdiag.position.channel_mass import jet_mass
 from pjdiag.position.kernel import GATE_INDEX
 from pjdiag.position.parameters import effective_kernel, parameter_shapes
 from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
@@ -207,24 +206,21 @@ def _read_spectrum(
     queries, keys = rows.reshape(2, heads, -1)
     bad = _not_finite(name, np.concatenate([queries, keys], axis=1))
     bad += _not_finite(gain_name, np.broadcast_to(gain, (heads, width)))
-    order = 1
-    jet: dict[str, Any] = {}
     mechanism = config.position_method.rotary
+    order, shear = 1, np.ones((heads, inv_freq.shape[0]))
     if mechanism == Mechanism.PJ_ROTARY:
-        order, jet = 2, {"shear": np.full((heads, inv_freq.shape[0]), PJ_ROTARY_SHEAR)}
+        order, shear = 2, PJ_ROTARY_SHEAR * shear
     elif mechanism == Mechanism.JORDAN:
         shear_name = f"blocks.{index}.attn.positioner.raw_shear"
-        shear = checkpoint.read(shear_name).astype(np.float64)
+        order, shear = config.max_order + 1, checkpoint.read(shear_name).astype(np.float64)
         bad += _not_finite(shear_name, shear)
-        order, jet = config.max_order + 1, {"shear": shear}
+    shape = (heads, inv_freq.shape[0], order, 2, width)
+    # PJ-rotary couples its two channels the other way round than a Jordan block.
+    turn = slice(None, None, -1 if mechanism == Mechanism.PJ_ROTARY else 1)
     scale = attention_factor**2 / math.sqrt(config.head_dim)
     with np.errstate(invalid="ignore", over="ignore"):
-        shape = (heads, inv_freq.shape[0], order, 2, width)
-        q, k = (np.reshape(side, shape) * gain for side in (queries, keys))
-        if jet:
-            amplitude = jet_mass(q, k, jet["shear"], scale)
-        else:
-            amplitude = pair_mass(q[:, :, 0], k[:, :, 0], scale)[:, :, None]
+        q, k = (np.reshape(side, shape)[:, :, turn] * gain for side in (queries, keys))
+        amplitude = jet_mass(q, k, shear, scale)
     return Loaded(ChannelSpectrum(inv_freq, amplitude), tuple(bad))
 
 

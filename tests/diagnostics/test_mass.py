@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import pjdiag
+from pjdiag.position.jordan import jordan_query
+from pjdiag.position.rotary import pj_rotary_query
 from pjdiag.terms import Sector
 from tests import oracle
 from tests.diagnostics.kernels import DATA, golden, golden_reading, kernels_of, oracle_heads
@@ -177,6 +179,41 @@ def test_rope_mass_is_the_frobenius_norm_of_the_bilinear_forms(tmp_path):
             total += np.sqrt((cosine**2).sum() + (sine**2).sum()) / np.sqrt(8)
         found = figure(result, "effective_mass", scope="head", head=head, jet_order=None)
         assert found == pytest.approx(total, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["pj_rotary", "jordan"])
+def test_jet_masses_are_the_sizes_of_the_forms_that_the_scores_contain(tmp_path, method):
+    shear = np.asarray([[0.7], [-0.4]], dtype=np.float32)
+    extra = {}
+    if method == "jordan":
+        prefix = "blocks.0.attn.positioner"
+        extra = {f"{prefix}.raw_damping": np.full((2, 1), -60.0), f"{prefix}.raw_shear": shear}
+    path = write_native(
+        tmp_path / "m.safetensors", method=method, max_order=1, embed_dim=8, extra=extra
+    )
+    weight = pjdiag.load(path).read("blocks.0.attn.qkv.weight").astype(np.float64)
+    result = pjdiag.mass(path)
+    positions, omega = np.asarray([0.0, 1.0, 2.0, 5.0, 9.0, 40.0]), np.ones(1)
+    for head in range(2):
+        q, k = (weight[8 * part + 4 * head : 8 * part + 4 * head + 4] for part in range(2))
+        if method == "jordan":
+            block = (omega, np.zeros(1), shear[head].astype(np.float64) / 128, 2)
+            turned = jordan_query(np.eye(4)[:, None, :] + 0 * positions[:, None], positions, *block)
+        else:
+            turned = pj_rotary_query(
+                np.eye(4)[:, None, :] + 0 * positions[:, None], positions, omega, 1.0, 128.0
+            )
+        # Keys at position 0 are not turned: the form at lag d is q' turned(d) k.
+        forms = np.einsum("ie,itj,jf->tef", q, turned, k) / 2.0
+        basis = np.stack(
+            [(positions / 128) ** p * wave(positions) for p in (0, 1) for wave in (np.cos, np.sin)],
+            axis=1,
+        )
+        fitted, residual, *_ = np.linalg.lstsq(basis, forms.reshape(6, -1), rcond=None)
+        assert residual.max() < 1e-20
+        wanted = [np.linalg.norm(fitted[:2]), np.linalg.norm(fitted[2:])]
+        found = masses(result, "fj", scope="head", head=head)
+        assert found == pytest.approx(wanted, rel=1e-6)
 
 
 def test_families_are_never_pooled(tmp_path):
