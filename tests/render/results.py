@@ -1,0 +1,253 @@
+"""Results made by hand, with the columns and the shape that the diagnostics write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pjdiag.results import Result, Row, Skipped
+from pjdiag.terms import DIAGNOSTICS
+
+HOSTILE = "\x1b[31m[/red]\u202eevil|`<b>\n"
+"""A colour code, Rich markup, a bidi override, and what markdown and HTML obey."""
+PATH = "runs/model.safetensors"
+
+Masses = Mapping[str, Sequence[float] | None]
+"""Mass by order of each sector; None where the sector is absent."""
+
+
+def result(diagnostic: str, rows: Sequence[Row], **changes: Any) -> Result:
+    """A result of ``rows`` with a checkpoint beside it."""
+    checkpoint = {
+        "path": PATH,
+        "format": "safetensors",
+        "adapter": "pjrope",
+        "train_length": 128,
+        "train_length_source": "metadata: train_length",
+    }
+    return Result(
+        diagnostic,
+        {**checkpoint, **changes.pop("checkpoint", {})},
+        {"command": None, **changes.pop("provenance", {})},
+        tuple(rows),
+        **changes,
+    )
+
+
+def scope(layer: int | None = None, head: int | None = None, mechanism: Any = "pj_bias") -> Row:
+    """The scope columns."""
+    name = "model" if layer is None else "layer" if head is None else "head"
+    return {"layer": layer, "head": head, "scope": name, "mechanism": mechanism}
+
+
+def row(diagnostic: str, where: Row, **figures: Any) -> Row:
+    """A row with every column of ``diagnostic``; those that are not given are null."""
+    names = {column.name for column in DIAGNOSTICS[diagnostic]}
+    unknown = set(figures) - names
+    if unknown:
+        raise KeyError(f"no column {unknown} in {diagnostic}")
+    return {**where, **dict.fromkeys(names), **figures}
+
+
+def bias_rows(where: Row, masses: Masses) -> Iterator[Row]:
+    """The additive rows of one scope."""
+    family = {"family": "additive"}
+    present = {sector: list(orders) for sector, orders in masses.items() if orders is not None}
+    whole = sum(map(sum, present.values()))
+    for sector in ("fj", "affine", "lc"):
+        if sector not in present:
+            yield row("mass", where, **family, sector=sector, sector_gate=0.0)
+            continue
+        orders = present[sector]
+        total = sum(orders)
+        for order, figure in enumerate(orders):
+            jet_order = 1 if sector == "affine" else order
+            yield row(
+                "mass", where, **family, sector=sector, jet_order=jet_order, effective_mass=figure
+            )
+        yield row(
+            "mass",
+            where,
+            **family,
+            sector=sector,
+            effective_mass=total,
+            sector_share=total / whole if whole else None,
+            sector_gate=1 / len(present),
+            mean_order=mean(orders) if sector != "affine" else None,
+        )
+    jets = [orders for sector, orders in present.items() if sector != "affine"]
+    if jets:
+        pooled = [sum(figures) for figures in zip(*jets, strict=True)]
+        total = sum(pooled)
+        for order, figure in enumerate(pooled):
+            share = figure / total if total else None
+            yield row("mass", where, **family, sector="fj+lc", jet_order=order, order_share=share)
+        yield row("mass", where, **family, sector="fj+lc", mean_order=mean(pooled))
+
+
+def rotary_rows(where: Row, orders: Sequence[float]) -> Iterator[Row]:
+    """The multiplicative rows of one scope."""
+    shared = {"family": "multiplicative", "sector": "fj"}
+    for order, figure in enumerate(orders):
+        share = figure / sum(orders)
+        yield row(
+            "mass", where, **shared, jet_order=order, effective_mass=figure, order_share=share
+        )
+    yield row("mass", where, **shared, effective_mass=sum(orders), mean_order=mean(orders))
+
+
+def mean(orders: Sequence[float]) -> float | None:
+    """Mass-weighted mean order."""
+    total = sum(orders)
+    return sum(r * figure for r, figure in enumerate(orders)) / total if total else None
+
+
+FULL: Masses = {"fj": [1.0, 0.1, 0.05, 0.05], "affine": [8.1], "lc": [0.6, 0.06, 0.02, 0.02]}
+
+
+def mass_result(masses: Masses = FULL, layers: int = 2, heads: int = 4, **changes: Any) -> Result:
+    """A model of which every head has the same masses."""
+
+    def times(number: int) -> Masses:
+        return {
+            sector: None if orders is None else [number * figure for figure in orders]
+            for sector, orders in masses.items()
+        }
+
+    rows = list(bias_rows(scope(), times(layers * heads)))
+    for layer in range(layers):
+        rows += bias_rows(scope(layer), times(heads))
+        for head in range(heads):
+            rows += bias_rows(scope(layer, head), masses)
+    return result("mass", rows, **changes)
+
+
+def energy_rows(
+    where: Row, window: int, bucket: str, energies: Mapping[str, Sequence[float | None]]
+) -> Iterator[Row]:
+    """Rows of one scope and window from the functional energy of each order; None: degenerate."""
+    for sector, orders in energies.items():
+        shared = {"sector": sector, "window": window, "bucket": bucket, "lag_weights": "uniform"}
+        degenerate = None in orders
+        squares = [0.0 if figure is None else figure**2 for figure in orders]
+        whole = sum(squares)
+        yield row(
+            "energy", where, **shared, kernel_energy=0.5, energy_share=1.0, degenerate=degenerate
+        )
+        for order, figure in enumerate(orders):
+            yield row(
+                "energy",
+                where,
+                **shared,
+                jet_order=1 if sector == "affine" else order,
+                functional_energy=None if sector == "affine" else figure,
+                kernel_energy=0.25,
+                energy_share=squares[order] / whole if whole else None,
+                degenerate=degenerate,
+            )
+
+
+JETS: dict[str, Sequence[float | None]] = {
+    "fj": [0.9, 0.3, 0.1, 0.05],
+    "affine": [1.0],
+    "lc": [0.8, 0.2, 0.1, 0.05],
+    "fj+lc": [0.95, 0.25, 0.1, 0.05],
+}
+
+
+def energy_result(
+    energies: Mapping[str, Sequence[float | None]] = JETS,
+    layers: int = 2,
+    windows: Sequence[int] = (2048, 32768),
+) -> Result:
+    """Model and layers over every window, and two lag buckets of each."""
+    rows = [
+        made
+        for window in windows
+        for bucket in ("all", "train", "x1_4")
+        for where in (scope(), *map(scope, range(layers)))
+        for made in energy_rows(where, window, bucket, energies)
+    ]
+    return result("energy", rows, provenance={"lengths": list(windows)})
+
+
+def loo_result(
+    figures: Mapping[str, float | None],
+    length: int = 32768,
+    layers: int = 0,
+    **changes: Any,
+) -> Result:
+    """Prior KL of each removal, the same in every layer."""
+    rows = [
+        row("loo", where, removed=removed, eval_length=length, prior_kl=kl, loo_delta_mse=0.01)
+        for removed, kl in figures.items()
+        for where in (scope(), *map(scope, range(layers)))
+    ]
+    provenance = {"target": "full kernel", "lengths": [length]}
+    return result("loo", rows, provenance=provenance, **changes)
+
+
+def probe_rows(
+    where: Row,
+    top1: Mapping[str, Mapping[str, float | None]],
+    length: int = 32768,
+    **shared: Any,
+) -> Iterator[Row]:
+    """Rows of one scope from top-1 by precision and bucket."""
+    keys = {"variant": "checkpoint", "family": "additive", **shared}
+    for precision, by_bucket in top1.items():
+        for bucket, share in by_bucket.items():
+            yield row(
+                "probe",
+                where,
+                **keys,
+                precision=precision,
+                eval_length=length,
+                bucket=bucket,
+                queries=128,
+                top1=share,
+                within_64=share,
+                margin=0.0123,
+                ties=1.0,
+                chance=1 / (length - 1),
+            )
+
+
+TOP1 = {
+    "fp32": {"train": 1.0, "x1_4": 0.9, "x16_32": 0.7, "x32_64": 0.5},
+    "int8": {"train": 1.0, "x1_4": 0.8, "x16_32": 0.4, "x32_64": 0.0},
+}
+
+
+def probe_result(layers: int = 0) -> Result:
+    """Top-1 at two precisions, the same in every layer."""
+    places = (scope(), *map(scope, range(layers)))
+    rows = [made for where in places for made in probe_rows(where, TOP1)]
+    return result("probe", rows, provenance={"lengths": [32768]})
+
+
+def inspect_row(layer: int, mechanism: str = "rope", **fields: Any) -> Row:
+    """One layer's row; every value comes from a config field of its name."""
+    values = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64, "scale": 0.125, **fields}
+    sources = {
+        f"{name}_source": f"config: {name}"
+        for name in values
+        if name not in ("sectors", "max_order") and not name.endswith("_source")
+    }
+    return row("inspect", scope(layer, mechanism=mechanism), **{**sources, **values})
+
+
+def inspect_result(rows: Sequence[Row], **changes: Any) -> Result:
+    """A result of layers."""
+    return result("inspect", rows, **changes)
+
+
+BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
+
+EVERY_RESULT = {
+    "inspect": inspect_result([inspect_row(0), inspect_row(1)]),
+    "mass": mass_result(),
+    "energy": energy_result(),
+    "loo": loo_result({"order:0": 0.2, "order:1": 2e-5, "sector:affine": 0.4}, layers=2),
+    "probe": probe_result(layers=2),
+}
