@@ -34,6 +34,8 @@ def kernel_codes(kernel: PositionKernel, lags: Array, *, with_affine: bool = Fal
     columns = []
     for sector in jet_sectors(kernel):
         jet = kernel.jet(sector)
+        if jet is None:
+            continue
         masses = mass(kernel, sector)[:, :, None]
         argument = xp.atan2(jet.amplitude_im, jet.amplitude_re)[:, :, None]
         angle = carrier_phase(kernel, sector, lags)[:, None, :] + argument
