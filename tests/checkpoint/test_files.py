@@ -32,6 +32,7 @@ def error_of(path: Path | str) -> CheckpointError:
     [
         (b"", "is empty", "download or save it again"),
         (LFS_POINTER, "is a Git LFS pointer, not the file itself", "git lfs pull"),
+        (b"weights {of mine}", "is a text file; it begins 'weights {of", "pass a"),
         (b"<!DOCTYPE html>\n<html>", "is a text file; it begins '<!DOCTYPE html>", "pass a"),
         ("größe\n".encode(), "is a text file; it begins 'größe", "pass a"),
         (b' {"model_type": "llama"}', "is JSON, not weights", "pass the folder"),
