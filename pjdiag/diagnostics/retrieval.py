@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.diagnostics.code_search import MODEL, LayerCodes, Plan, Unit, search
 from pjdiag.diagnostics.heads import LayerKernel, LayerSpectrum, sound_heads
-from pjdiag.diagnostics.lags import check_lengths, lag_chunks
-from pjdiag.diagnostics.nearest import Search, column_scale, quantise, query_lags
+from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.nearest import Search
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
@@ -20,26 +20,11 @@ from pjdiag.errors import UsageError
 from pjdiag.position.codes import kernel_codes, spectrum_codes
 from pjdiag.position.kernel import jet_sectors, mass
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import Bucket, Family, Mechanism, lag_buckets
+from pjdiag.terms import Family, lag_buckets
 
 PRECISIONS = ("fp32", "fp64", "int8", "int4")
 DEFAULT_PRECISIONS = ("fp32", "int8", "int4")
 QUERIES = 128
-
-Unit = tuple[int, int | None]
-"""A layer and a head; None for the whole layer, layer -1 for the model."""
-MODEL: Unit = (-1, None)
-
-
-@dataclass(frozen=True)
-class LayerCodes:
-    """The position codes of one layer's heads, as a function of the lags."""
-
-    layer: int
-    mechanism: Mechanism
-    heads: tuple[int, ...]
-    codes: Callable[[np.ndarray], np.ndarray]
-    """``[T] -> [H, T, F]`` in the dtype of the lags."""
 
 
 def probe(
@@ -79,8 +64,9 @@ def probe(
         buckets = lag_buckets(train_length, window)
         for family, layers in families.items():
             for dtype, chosen in by_dtype.items():
-                searches = _search(layers, window, buckets, chosen, dtype, queries, steps)
-                rows += _rows(layers, searches, window, buckets, chosen, family)
+                plan = Plan(window, buckets, tuple(chosen), dtype, queries)
+                searches = search(layers, plan, steps)
+                rows += _rows(layers, searches, plan, family)
     return outcome(
         reading,
         "probe",
@@ -160,100 +146,10 @@ def _by_dtype(precisions: Sequence[str]) -> dict[type, list[str]]:
     return chosen
 
 
-def _search(
-    layers: Sequence[LayerCodes],
-    window: int,
-    buckets: Sequence[Bucket],
-    precisions: Sequence[str],
-    dtype: type,
-    queries: int,
-    progress: Steps,
-) -> dict[tuple[Unit, str], Search]:
-    """Every head, every layer and the model against all candidates, in one pass over them."""
-    lags = np.concatenate([query_lags(b.first, b.last, queries) for b in buckets])
-    steps = _steps(layers, window, precisions, dtype)
-    asked = {
-        (layer.layer, precision): quantise(layer.codes(lags.astype(dtype)), step)
-        for layer in layers
-        for precision in precisions
-        for step in [steps[layer.layer, precision]]
-    }
-    searches: dict[tuple[Unit, str], Search] = {}
-    for chunk in lag_chunks(1, window - 1, dtype, size=8192):
-        for unit, precision, products, norms in _products(layers, chunk, steps, asked, precisions):
-            query_norm, candidate_norm = np.sqrt(norms[0]), np.sqrt(norms[1])
-            key = (unit, precision)
-            if key not in searches:
-                searches[key] = Search(lags, query_norm)
-            searches[key].update(products, candidate_norm, int(chunk[0]))
-        progress.advance(chunk.shape[0])
-    return searches
-
-
-def _steps(
-    layers: Sequence[LayerCodes], window: int, precisions: Sequence[str], dtype: type
-) -> dict[tuple[int, str], np.ndarray | None]:
-    """Quantiser steps ``[H, 1, F]`` from the largest code of each column over all candidates."""
-    steps: dict[tuple[int, str], np.ndarray | None] = {}
-    for layer in layers:
-        largest: np.ndarray = np.max(
-            [
-                np.abs(layer.codes(chunk)).max(axis=1, keepdims=True)
-                for chunk in lag_chunks(1, window - 1, dtype)
-            ],
-            axis=0,
-        )
-        for precision in precisions:
-            steps[layer.layer, precision] = column_scale(largest, precision)
-    return steps
-
-
-def _products(
-    layers: Sequence[LayerCodes],
-    chunk: np.ndarray,
-    steps: dict[tuple[int, str], np.ndarray | None],
-    asked: dict[tuple[int, str], np.ndarray],
-    precisions: Sequence[str],
-) -> Iterator[tuple[Unit, str, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
-    """Dot products ``[Q, n]`` and squared norms of one chunk for each unit and precision.
-
-    A concatenated code's dot product is the sum of its heads', so no wide code is ever built.
-    """
-    model: dict[str, list[np.ndarray]] = {}
-    for layer in layers:
-        raw = layer.codes(chunk)
-        for precision in precisions:
-            candidates = quantise(raw, steps[layer.layer, precision])
-            wanted = asked[layer.layer, precision]
-            whole: list[np.ndarray] = []
-            for position, head in enumerate(layer.heads):
-                found = [
-                    wanted[position] @ candidates[position].T,
-                    (wanted[position] ** 2).sum(axis=1),
-                    (candidates[position] ** 2).sum(axis=1),
-                ]
-                _accumulate(whole, found)
-                yield (layer.layer, head), precision, found[0], (found[1], found[2])
-            _accumulate(model.setdefault(precision, []), whole)
-            yield (layer.layer, None), precision, whole[0], (whole[1], whole[2])
-    for precision, sums in model.items():
-        yield MODEL, precision, sums[0], (sums[1], sums[2])
-
-
-def _accumulate(total: list[np.ndarray], part: Sequence[np.ndarray]) -> None:
-    if not total:
-        total += [array.copy() for array in part]
-        return
-    for array, addition in zip(total, part, strict=True):
-        array += addition
-
-
 def _rows(
     layers: Sequence[LayerCodes],
     searches: dict[tuple[Unit, str], Search],
-    window: int,
-    buckets: Sequence[Bucket],
-    precisions: Sequence[str],
+    plan: Plan,
     family: Family,
 ) -> Iterator[Row]:
     items = [
@@ -263,17 +159,19 @@ def _rows(
     ]
     for group in groups(items):
         unit = MODEL if group.layer is None else (group.layer, group.head)
-        for precision in precisions:
-            search = searches[unit, precision]
-            for bucket in buckets:
-                inside = (search.queries >= bucket.first) & (search.queries <= bucket.last)
-                figures: dict[str, Any] = search.figures(np.flatnonzero(inside))
-                yield group.row(
-                    variant="checkpoint",
-                    family=family.value,
-                    precision=precision,
-                    eval_length=window,
-                    bucket=bucket.name,
-                    **figures,
-                    chance=1 / (window - 1),
-                )
+        for precision in plan.precisions:
+            for row in search_rows(searches[unit, precision], plan, precision):
+                yield group.row(variant="checkpoint", family=family.value, **row)
+
+
+def search_rows(found: Search, plan: Plan, precision: str) -> Iterator[dict[str, Any]]:
+    """The probe's figures in each bucket of a search."""
+    for bucket in plan.buckets:
+        inside = (found.queries >= bucket.first) & (found.queries <= bucket.last)
+        yield {
+            "precision": precision,
+            "eval_length": plan.window,
+            "bucket": bucket.name,
+            **found.figures(np.flatnonzero(inside)),
+            "chance": 1 / (plan.window - 1),
+        }

@@ -18,7 +18,7 @@ class HeadItem(Generic[T]):
 
     layer: int
     head: int
-    mechanism: Mechanism
+    mechanism: Mechanism | None
     value: T
 
 

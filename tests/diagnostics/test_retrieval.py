@@ -86,7 +86,7 @@ def test_chunks_make_no_difference(tmp_path, monkeypatch):
     path = full_native(tmp_path / "m.safetensors")
     whole = pjdiag.probe(path, [2000])
     monkeypatch.setattr(
-        "pjdiag.diagnostics.retrieval.lag_chunks",
+        "pjdiag.diagnostics.code_search.lag_chunks",
         lambda first, last, dtype, size=0: lag_module.lag_chunks(first, last, dtype, 333),
     )
     pieces = pjdiag.probe(path, [2000])
