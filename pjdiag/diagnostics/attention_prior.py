@@ -6,6 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
+BLOCK = 32768
+"""Lags worked on at once: their temporaries stay in the cache, so time per lag stays the same."""
 STRETCH = 300.0
 """Rise of the running maximum, in nats, after which prefix sums are rescaled."""
 SMALL = 0.5
@@ -21,9 +23,7 @@ def prefix_logsumexp(values: np.ndarray) -> np.ndarray:
     >>> prefix_logsumexp(np.zeros(3)).round(4).tolist()
     [0.0, 0.6931, 1.0986]
     """
-    sums, reference = _prefix_scaled_sums(values, np.ones((1, values.shape[0])))
-    logs: np.ndarray = np.log(sums[0]) + reference
-    return logs
+    return PrefixSums().advance(values, np.ones((1, values.shape[0])))[1]
 
 
 def prior_kl(kernel: np.ndarray, removed: np.ndarray) -> float:
@@ -31,7 +31,7 @@ def prior_kl(kernel: np.ndarray, removed: np.ndarray) -> float:
 
     ``kernel`` is b and ``removed`` is C, both ``[T]`` in logits; the result is in nats.
     ``KL_i = E_i[C] + log E_i[e^{-C}]`` with E_i the mean under softmax of b over lags 0..i.
-    Time and memory are O(T).
+    Time is O(T); memory beside the arguments is one array ``[T]`` and a few blocks.
 
     >>> prior_kl(np.zeros(4), np.ones(4))
     0.0
@@ -40,48 +40,69 @@ def prior_kl(kernel: np.ndarray, removed: np.ndarray) -> float:
     """
     # Softmax ignores constants: a change centred near its middle loses the fewest digits.
     change = removed - (removed.max() + removed.min()) / 2
-    if np.abs(change).max() < SMALL:
-        return float(np.maximum(_small_change(kernel, change), 0.0).mean())
-    before = prefix_logsumexp(kernel)
-    after = prefix_logsumexp(kernel - change)
-    return float(np.maximum(_prefix_means(kernel, [change])[0] + after - before, 0.0).mean())
+    divergence = _small_change if np.abs(change).max() < SMALL else _large_change
+    before, after = PrefixSums(), PrefixSums()
+    total = 0.0
+    for start in range(0, kernel.shape[0], BLOCK):
+        block = slice(start, start + BLOCK)
+        found = divergence(before, after, kernel[block], change[block])
+        total += float(np.maximum(found, 0.0).sum())
+    return float(total / kernel.shape[0])
 
 
-def _small_change(kernel: np.ndarray, change: np.ndarray) -> np.ndarray:
+class PrefixSums:
+    """``sum_{d <= i} w_d e^{v_d}`` for F weights, block after block of lags, without overflow."""
+
+    def __init__(self) -> None:
+        self.carried = np.zeros(1)
+        """The sums so far over ``e^top``, one for each weight."""
+        self.top = -np.inf
+
+    def advance(self, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weighted means ``[F, T]`` and the log of the first sum ``[T]`` of the next T lags.
+
+        ``values`` is ``[T]`` in nats, ``weights`` ``[F, T]`` with ones in its first row, so that
+        a row of means is ``E_i[w]`` under softmax of the values over lags 0..i.
+        """
+        running = np.maximum.accumulate(np.maximum(values, self.top))
+        stretch = np.floor((running - running[0]) / STRETCH)
+        starts = [0, *(np.flatnonzero(np.diff(stretch)) + 1), values.shape[0]]
+        sums = np.empty_like(weights)
+        reference = np.empty_like(values)
+        for start, stop in pairwise(starts):
+            top = running[stop - 1]
+            carried = self.carried * np.exp(self.top - top)
+            part = sums[:, start:stop]
+            np.multiply(weights[:, start:stop], np.exp(values[start:stop] - top), out=part)
+            part[:, 0] += carried
+            np.cumsum(part, axis=1, out=part)
+            reference[start:stop] = top
+            self.carried, self.top = part[:, -1].copy(), top
+        return sums / sums[0], np.log(sums[0]) + reference
+
+
+def _large_change(
+    before: PrefixSums, after: PrefixSums, kernel: np.ndarray, change: np.ndarray
+) -> np.ndarray:
+    """KL_i as it is written."""
+    ones = np.ones_like(kernel)
+    means, log_before = before.advance(kernel, np.stack([ones, change]))
+    log_after = after.advance(kernel - change, ones[None])[1]
+    divergence: np.ndarray = means[1] + log_after - log_before
+    return divergence
+
+
+def _small_change(
+    before: PrefixSums, _after: PrefixSums, kernel: np.ndarray, change: np.ndarray
+) -> np.ndarray:
     """KL_i where the first-order terms, which cancel, are never formed.
 
     With ``f = e^{-C} - 1 + C`` and ``u = E[f] - E[C]``: ``KL = E[f] + log(1 + u) - u``.
     """
-    curvature = _expm1_minus_x(-change)
-    mean_change, mean_curvature = _prefix_means(kernel, [change, curvature])
+    weights = np.stack([np.ones_like(kernel), change, _expm1_minus_x(-change)])
+    _, mean_change, mean_curvature = before.advance(kernel, weights)[0]
     divergence: np.ndarray = mean_curvature + _log1p_minus_x(mean_curvature - mean_change)
     return divergence
-
-
-def _prefix_means(kernel: np.ndarray, functions: list[np.ndarray]) -> list[np.ndarray]:
-    """``E_i[f]`` under softmax of the kernel over lags 0..i, for each function."""
-    weights = np.stack([np.ones_like(kernel), *functions])
-    sums = _prefix_scaled_sums(kernel, weights)[0]
-    return [sums[row] / sums[0] for row in range(1, weights.shape[0])]
-
-
-def _prefix_scaled_sums(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``sum_{d <= i} w_d e^{v_d - m_i}`` as ``[F, T]`` and the reference ``m_i``, ``[T]``."""
-    running = np.maximum.accumulate(values)
-    stretch = np.floor((running - running[0]) / STRETCH)
-    starts = [0, *(np.flatnonzero(np.diff(stretch)) + 1), values.shape[0]]
-    sums = np.empty_like(weights)
-    reference = np.empty_like(values)
-    carried = np.zeros(weights.shape[0])
-    previous = running[0]
-    for start, stop in pairwise(starts):
-        top = running[stop - 1]
-        carried = carried * np.exp(previous - top)
-        terms = weights[:, start:stop] * np.exp(values[start:stop] - top)
-        sums[:, start:stop] = np.cumsum(terms, axis=1) + carried[:, None]
-        reference[start:stop] = top
-        carried, previous = sums[:, stop - 1].copy(), top
-    return sums, reference
 
 
 def _expm1_minus_x(x: np.ndarray) -> np.ndarray:
