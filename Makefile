@@ -1,0 +1,70 @@
+# make demo     a small environment, and a diagnosis of the shipped sample; no torch
+# make test     the whole environment, and the test suite
+# make lint     formatting, style, types
+# make docs     write the generated parts of the documentation again
+# make bench    ratios against named peers
+# make samples  train the shipped sample again, into runs/
+# make nightly  long tests and benchmarks
+# make wheel    the wheel, into dist/
+#
+# PYTHON=python3.12      another interpreter, 3.11 or newer
+# CONSTRAINTS=/dev/null  the newest versions that pyproject.toml allows
+
+PYTHON ?= python3
+CONSTRAINTS ?= .ci/constraints.txt
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint docs docs-check bench samples nightly wheel clean
+
+demo: $(VENV)/.static
+	$(BIN)/pjdiag mass
+	$(BIN)/pjdiag loo --order 2
+	$(BIN)/pjdiag probe --length 4096 --quiet
+
+test: $(VENV)/.whole
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not nightly"
+
+lint: $(VENV)/.whole
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.whole
+	$(BIN)/python docs/generate.py
+
+docs-check: $(VENV)/.whole
+	$(BIN)/python docs/generate.py --check
+
+bench: $(VENV)/.whole
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/kernel_lags.py
+
+samples: $(VENV)/.whole
+	$(BIN)/python -m pjdiag.lab.samples language-full -o runs/language_full
+
+nightly: test bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly
+
+wheel: $(VENV)/.whole
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "pjdiag needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.static: $(VENV)/.made pyproject.toml .ci/static.txt
+	$(PIP) install --requirement .ci/static.txt
+	$(PIP) install --no-deps --editable .
+	touch $@
+
+$(VENV)/.whole: $(VENV)/.made pyproject.toml $(CONSTRAINTS)
+	$(PIP) install --constraint $(CONSTRAINTS) --editable ".[dev]"
+	touch $@
