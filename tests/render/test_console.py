@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from pjdiag.render.console import print_tables, render_console
 from pjdiag.render.tables import Header, Table, text_cell
 from pjdiag.results import Result
-from pjdiag.terms import DIAGNOSTICS, Scope
+from pjdiag.terms import Scope
 from tests.render.results import (
     BAD_HEAD,
     EVERY_RESULT,
@@ -92,7 +92,7 @@ def test_the_order_of_a_page() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 def test_a_pipe_gets_no_colour_no_cursor_and_no_padding(name: str) -> None:
     text = printed(EVERY_RESULT[name], all_rows=True)
     assert "\x1b" not in text
@@ -118,7 +118,7 @@ def test_columns_sets_the_width_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> No
         assert max(map(cell_len, printed(mass_result()).splitlines())) > 80
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_narrow_page_loses_no_figure(name: str, width: int) -> None:
     made = EVERY_RESULT[name]
@@ -136,7 +136,7 @@ def test_the_main_table_fits_eighty_columns_with_its_bars() -> None:
     assert any("█" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "cp437", "latin-1"])
 def test_an_encoding_without_box_lines_gets_ascii(name: str, encoding: str) -> None:
     text = printed(EVERY_RESULT[name], encoding=encoding)

@@ -96,13 +96,16 @@ def test_wide_characters_keep_the_columns_straight() -> None:
 
 def test_a_group_is_named_once_until_an_outer_group_changes() -> None:
     headers = (Header("scope", group=True), Header("sector", group=True), Header("order"))
-    lines = [("m", "fj", "0"), ("m", "fj", "1"), ("l", "fj", "0"), ("l", "fj", "1")]
+    lines = [
+        ("m", "fj", "0"), ("m", "fj", "1"), ("m", "lc", "0"), ("l", "lc", "0"), ("l", "lc", "1")
+    ]  # fmt: skip
     made = table(*(tuple(map(Cell, line)) for line in lines), headers=headers)
     (part,) = laid_out(made, WIDE, "utf-8")
     assert [[cell.text.strip() for cell in line] for line in part.table.lines] == [
         ["m", "fj", "0"],
         ["", "", "1"],
-        ["l", "fj", "0"],
+        ["", "lc", "0"],
+        ["l", "lc", "0"],
         ["", "", "1"],
     ]
 

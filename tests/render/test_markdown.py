@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pjdiag.render.markdown import escaped, to_markdown
 from pjdiag.results import Result
-from pjdiag.terms import DIAGNOSTICS, Scope
+from pjdiag.terms import Scope
 from tests.render.results import (
     BAD_HEAD,
     EVERY_RESULT,
@@ -53,7 +53,7 @@ def test_the_page() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 @pytest.mark.parametrize("all_rows", [True, False])
 def test_every_table_line_has_as_many_cells(name: str, all_rows: bool) -> None:
     blocks = re.findall(r"(?:^\|.*\n)+", made(EVERY_RESULT[name], all_rows=all_rows), re.MULTILINE)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 import pytest
@@ -22,7 +23,7 @@ from pjdiag.errors import OutputError, UsageError
 from pjdiag.render.files import write_file
 from pjdiag.render.output import Format, OutputSpec, emit, parse_specs, to_parquet
 from pjdiag.results import Result
-from pjdiag.terms import DIAGNOSTICS, Scope
+from pjdiag.terms import Scope
 from tests.render.results import BAD_HEAD, EVERY_RESULT, mass_result, result
 
 
@@ -110,7 +111,7 @@ def test_the_table_goes_to_stdout_unless_another_output_does(tmp_path: Path) -> 
     assert sent(mass_result(), "table", f"csv:{tmp_path / 'b'}")[0] == table
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 def test_every_format_of_every_diagnostic(name: str, tmp_path: Path) -> None:
     made = EVERY_RESULT[name]
     files = {kind: tmp_path / f"out.{kind}" for kind in Format}
@@ -242,19 +243,21 @@ def test_places_where_no_file_can_be(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_read_only_folder_and_a_read_only_file(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    file.write_text("old")
-    file.chmod(0o444)
-    tmp_path.chmod(0o777)
-    with without_privileges(), pytest.raises(OutputError, match="permission denied"):
-        write_file(str(file), b"new")
-    tmp_path.chmod(0o555)
-    with without_privileges(), pytest.raises(OutputError, match="permission denied"):
-        write_file(str(tmp_path / "b.json"), b"new")
-    tmp_path.chmod(0o700)
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
+def test_a_read_only_folder_and_a_read_only_file() -> None:
+    with TemporaryDirectory() as name:  # pytest's own folders are closed to another user
+        folder = Path(name)
+        file = folder / "a.json"
+        file.write_text("old")
+        file.chmod(0o444)
+        folder.chmod(0o777)
+        with without_privileges(), pytest.raises(OutputError, match="permission denied"):
+            write_file(str(file), b"new")
+        folder.chmod(0o555)
+        with without_privileges(), pytest.raises(OutputError, match="permission denied"):
+            write_file(str(folder / "b.json"), b"new")
+        folder.chmod(0o700)
+        assert file.read_text() == "old"
+        assert list(folder.iterdir()) == [file]
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

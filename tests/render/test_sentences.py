@@ -9,8 +9,8 @@ import pytest
 from pjdiag.errors import DataError
 from pjdiag.render.sentences import SENTENCES, headline, next_command
 from pjdiag.render.sentences.loo import MEASURABLE
+from pjdiag.render.views import VIEWS
 from pjdiag.results import Result, Skipped
-from pjdiag.terms import DIAGNOSTICS
 from tests.render.results import (
     BAD_HEAD,
     EVERY_RESULT,
@@ -29,7 +29,7 @@ from tests.render.results import (
 
 
 def test_every_diagnostic_has_a_sentence() -> None:
-    assert set(SENTENCES) == set(DIAGNOSTICS)
+    assert set(SENTENCES) == set(VIEWS)
     for made in EVERY_RESULT.values():
         assert re.match(r"[A-Z0-9]", headline(made))
         assert "\n" not in headline(made)
@@ -96,7 +96,7 @@ def test_excluded_heads_are_counted() -> None:
     assert headline(mass_result(skipped=(BAD_HEAD,))).endswith("; 1 head excluded for bad values")
 
 
-@pytest.mark.parametrize("name", DIAGNOSTICS)
+@pytest.mark.parametrize("name", EVERY_RESULT)
 def test_nothing_measured_says_why(name: str) -> None:
     skipped = (Skipped(0, "linear attention"), Skipped(1, "linear attention"))
     said = headline(result(name, [], skipped=skipped))
@@ -123,7 +123,8 @@ def test_loo_of_one_order(figure: float | None, said: str) -> None:
 
 
 def test_loo_of_everything_names_the_largest_and_what_does_nothing() -> None:
-    figures = {"order:0": 0.2, "order:1": 2e-5, "order:2": 0.0, "sector:affine": 0.4}
+    figures = {"order:0": 0.2, "order:1": 2e-5, "order:2": 0.0, "order:3": MEASURABLE}
+    figures["sector:affine"] = 0.4
     assert headline(loo_result(figures)) == (
         "Removing the affine recency sector moves the attention prior most, by 0.40 nats at "
         "32,768 tokens; order 0 by 0.20 nats; orders 1 and 2: nothing measurable "
