@@ -1,0 +1,116 @@
+"""Static commands import nothing heavy, and work where nothing heavy is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pjdiag.terms import Sector
+from tests import isolated
+from tests.native import random_raw, write_native
+
+HEAVY = ("torch", "transformers", "pandas", "plotly", "safetensors", "pyarrow", "pydantic")
+STATIC = {
+    "inspect": (),
+    "mass": (),
+    "energy": ("--length", "256"),
+    "loo": ("--length", "256"),
+    "probe": ("--length", "256"),
+}
+REPORT = """
+import contextlib, io, json, sys
+from pjdiag.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()):
+    code = main(sys.argv[1:])
+print(json.dumps([code, sorted({name.split(".")[0] for name in sys.modules})]))
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    rng = np.random.default_rng(5)
+    layers = [random_raw(set(Sector), 2, 3, rng) for _ in range(2)]
+    path = tmp_path_factory.mktemp("native") / "model.safetensors"
+    return write_native(path, layers)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Packages of the static path, without those that only training and exports need."""
+    names = [isolated.NAME.match(line)[0] for line in isolated.static_requirements()]
+    return isolated.only(tmp_path_factory.mktemp("site"), names)
+
+
+def imported(*arguments: str) -> tuple[int, set[str]]:
+    """Exit code of a command in a Python of its own, and the packages it imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, check=True
+    )
+    code, names = json.loads(done.stdout)
+    return code, set(names)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("mass", "--help"), ("--version",)])
+def test_help_imports_no_numbers(arguments):
+    code, names = imported(*arguments)
+    assert code == 0
+    assert names & {*HEAVY, "numpy", "ml_dtypes", "array_api_compat"} == set()
+
+
+@pytest.mark.parametrize("command", STATIC)
+def test_static_commands_import_nothing_heavy(command, checkpoint):
+    code, names = imported(command, str(checkpoint), "--quiet", *STATIC[command])
+    assert code == 0
+    assert names & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("command", ["plugins", "doctor"])
+def test_looking_around_imports_nothing_heavy(command):
+    code, names = imported(command)
+    assert code == 0
+    assert names & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("name", ["torch", "transformers", "pandas", "plotly", "safetensors"])
+def test_heavy_packages_are_really_absent_there(name, site):
+    done = isolated.run(site, ["-c", f"import {name}"])
+    assert "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("command", STATIC)
+def test_static_commands_work_without_heavy_packages(command, site, checkpoint):
+    arguments = [command, str(checkpoint), "-o", "json", *STATIC[command]]
+    here = subprocess.run(
+        [sys.executable, "-m", "pjdiag", *arguments], capture_output=True, text=True, check=True
+    )
+    there = isolated.run(site, ["-m", "pjdiag", *arguments])
+    assert there.returncode == 0, there.stderr
+    found, expected = json.loads(there.stdout), json.loads(here.stdout)
+    assert found["rows"]
+    assert found["rows"] == expected["rows"]
+
+
+def test_training_says_what_is_missing(site, tmp_path):
+    works = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for work in works:
+        work.write_text("to be or not to be\n" * 40, encoding="utf-8")
+    data = [part for work in works for part in ("--data", str(work))]
+    done = isolated.run(
+        site, ["-m", "pjdiag", "train", *data, "--held-out", "b", "-o", str(tmp_path / "out")]
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["pjdiag: training needs torch. Next: pip install torch"]
+
+
+def test_doctor_names_what_is_missing(site):
+    done = isolated.run(site, ["-m", "pjdiag", "doctor", "--json"])
+    found = {entry["item"]: entry["found"] for entry in json.loads(done.stdout)}
+    assert done.returncode == 0
+    missing = {item for item, state in found.items() if state == "missing"}
+    assert {"torch", "transformers", "pandas", "plotly"} <= missing
+    assert "numpy" not in missing
