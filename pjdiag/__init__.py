@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjdiag.api import energy, inspect, loo, mass, probe, read
+    from pjdiag.api import energy, inspect, loo, mass, probe, read, stability
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.errors import PjdiagError
     from pjdiag.results import Result
@@ -29,6 +29,7 @@ _HOMES = {
     "PjdiagError": "pjdiag.errors",
     "Result": "pjdiag.results",
     "sample": "pjdiag.samples",
+    "stability": "pjdiag.api",
 }
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "probe",
     "read",
     "sample",
+    "stability",
 ]
 
 

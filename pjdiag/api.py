@@ -87,9 +87,24 @@ def probe(
     *,
     precisions: Sequence[str] = diagnostics.DEFAULT_PRECISIONS,
     with_affine: bool = False,
+    decision: bool = True,
+    seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
-    """Nearest neighbours of position codes: ``diagnostics.retrieval.probe``."""
+    """Resolution of position codes: ``diagnostics.retrieval.probe``."""
     return diagnostics.probe(
-        read(source), lengths, precisions=precisions, with_affine=with_affine, progress=progress
+        read(source),
+        lengths,
+        precisions=precisions,
+        with_affine=with_affine,
+        decision=decision,
+        seed=seed,
+        progress=progress,
     )
+
+
+def stability(
+    source: Source, lengths: Sequence[int] | None = None, *, progress: Progress = no_progress
+) -> Result:
+    """Scale stability of the kernels: ``diagnostics.stability.stability``."""
+    return diagnostics.stability(read(source), lengths, progress=progress)

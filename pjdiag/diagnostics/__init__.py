@@ -4,7 +4,8 @@ from pjdiag.diagnostics.energy import energy
 from pjdiag.diagnostics.inspection import inspect
 from pjdiag.diagnostics.leave_one_out import leave_one_out
 from pjdiag.diagnostics.mass import mass
-from pjdiag.diagnostics.retrieval import DEFAULT_PRECISIONS, PRECISIONS, probe
+from pjdiag.diagnostics.retrieval import DEFAULT_PRECISIONS, PRECISIONS, probe, probe_variants
+from pjdiag.diagnostics.stability import stability, stability_variants
 
 __all__ = [
     "DEFAULT_PRECISIONS",
@@ -14,4 +15,7 @@ __all__ = [
     "leave_one_out",
     "mass",
     "probe",
+    "probe_variants",
+    "stability",
+    "stability_variants",
 ]

@@ -57,12 +57,17 @@ def search(
     Codes are made chunk by chunk; memory grows with the queries, not with the window.
     """
     lags = np.concatenate([query_lags(b.first, b.last, plan.queries) for b in plan.buckets])
-    steps = _steps(layers, plan)
-    asked = {
-        (layer.layer, precision): quantise(layer.codes(lags.astype(plan.dtype)), step)
+    steps = {
+        (layer.layer, precision): column_scale(largest, precision)
         for layer in layers
+        for largest in [largest_codes(layer, plan)]
         for precision in plan.precisions
-        for step in [steps[layer.layer, precision]]
+    }
+    asked = {
+        (layer.layer, precision): quantise(made, steps[layer.layer, precision])
+        for layer in layers
+        for made in [layer.codes(lags.astype(plan.dtype))]
+        for precision in plan.precisions
     }
     searches: dict[tuple[Unit, str], Search] = {}
     for chunk in lag_chunks(1, plan.window - 1, plan.dtype, size=CANDIDATES):
@@ -76,20 +81,16 @@ def search(
     return searches
 
 
-def _steps(layers: Sequence[LayerCodes], plan: Plan) -> dict[tuple[int, str], np.ndarray | None]:
-    """Quantiser steps ``[H, 1, F]`` from the largest code of each column over all candidates."""
-    steps: dict[tuple[int, str], np.ndarray | None] = {}
-    for layer in layers:
-        largest: np.ndarray = np.max(
-            [
-                np.abs(layer.codes(chunk)).max(axis=1, keepdims=True)
-                for chunk in lag_chunks(1, plan.window - 1, plan.dtype)
-            ],
-            axis=0,
-        )
-        for precision in plan.precisions:
-            steps[layer.layer, precision] = column_scale(largest, precision)
-    return steps
+def largest_codes(layer: LayerCodes, plan: Plan) -> np.ndarray:
+    """Largest absolute code of each column over all candidates, ``[H, 1, F]``."""
+    largest: np.ndarray = np.max(
+        [
+            np.abs(layer.codes(chunk)).max(axis=1, keepdims=True)
+            for chunk in lag_chunks(1, plan.window - 1, plan.dtype)
+        ],
+        axis=0,
+    )
+    return largest
 
 
 def _products(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads
+from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
 from pjdiag.diagnostics.lags import check_lengths, lag_chunks
 from pjdiag.diagnostics.mass import AFFINE_ORDER, POOLED
 from pjdiag.diagnostics.outcome import outcome, require_train_length
@@ -40,6 +40,7 @@ class Squares:
         self.by_key[key] = self.by_key.get(key, 0.0) + value
 
 
+@unwarned_overflow
 def energy(
     reading: Reading,
     lengths: Sequence[int] | None = None,

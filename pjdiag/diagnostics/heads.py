@@ -73,9 +73,13 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
     return SoundHeads(tuple(kernels), tuple(channels), tuple(skipped))
 
 
+unwarned_overflow = np.errstate(over="ignore", invalid="ignore", under="ignore")
+"""For diagnostics that look for overflow in their figures and name the head."""
+
+
 def overflow(layer: int, head: int, what: str) -> Skipped:
     """The entry for a head whose figures are not finite although its tensors are."""
-    return Skipped(layer, f"{what} overflows float64", head=head, bad_values=True)
+    return Skipped(layer, f"{what} overflows", head=head, bad_values=True)
 
 
 def _sound(num_heads: int, bad: Iterable[BadTensor]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.attention_prior import prior_kl
-from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads
+from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
@@ -46,6 +46,7 @@ class Removal:
         return total
 
 
+@unwarned_overflow
 def leave_one_out(
     reading: Reading,
     *,
@@ -147,5 +148,5 @@ def _measure(
 
 def _one_head(kernel: PositionKernel, position: int, lags: np.ndarray) -> dict[Sector, np.ndarray]:
     """Gated components of one head by sector, ``[R+1, T]``; one head at a time bounds memory."""
-    single = kernel.map(lambda array: array[position : position + 1])
+    single = kernel.head(position)
     return {sector: gated_components(single, sector, lags)[0] for sector in single.sectors}

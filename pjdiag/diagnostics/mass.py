@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.heads import LayerKernel, LayerSpectrum, overflow, sound_heads
+from pjdiag.diagnostics.heads import (
+    LayerKernel,
+    LayerSpectrum,
+    overflow,
+    sound_heads,
+    unwarned_overflow,
+)
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
 from pjdiag.position import kernel as kernels
@@ -30,6 +36,7 @@ class HeadMass:
     gates: dict[Sector, float]
 
 
+@unwarned_overflow
 def mass(reading: Reading) -> Result:
     """Effective mass per model, layer and head, from the parameters alone.
 

@@ -58,6 +58,23 @@ def outcome(
     )
 
 
+def table_outcome(
+    diagnostic: str, rows: Iterable[Row], train_length: int, **settings: Any
+) -> Result:
+    """The rows of a table that speaks of no checkpoint."""
+    return Result(
+        diagnostic=diagnostic,
+        checkpoint={"path": None, "train_length": train_length},
+        provenance={
+            "tool": "pjdiag",
+            "tool_version": tool_version(),
+            "command": None,
+            **settings,
+        },
+        rows=tuple(rows),
+    )
+
+
 def require_train_length(reading: Reading) -> int:
     """L in tokens. Raises UsageError where the checkpoint does not say."""
     length = reading.train_length.value

@@ -1,8 +1,10 @@
-"""Can a checkpoint's own position codes still tell one lag from another?"""
+"""Can position codes still tell one lag from another?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,23 +12,34 @@ import numpy as np
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.code_search import MODEL, LayerCodes, Plan, Unit, search
-from pjdiag.diagnostics.heads import LayerKernel, LayerSpectrum, sound_heads
+from pjdiag.diagnostics.hard_negative import MAX_COLUMNS, Codes, hard_negative_decision
+from pjdiag.diagnostics.heads import sound_heads, unwarned_overflow
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.nearest import Search
-from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.outcome import outcome, require_train_length, table_outcome
+from pjdiag.diagnostics.position_codes import families, model_codes
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
-from pjdiag.errors import UsageError
-from pjdiag.position.codes import kernel_codes, spectrum_codes
-from pjdiag.position.kernel import jet_sectors, mass
-from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import Family, lag_buckets
+from pjdiag.errors import MissingDependencyError, UsageError
+from pjdiag.position.variants import VARIANTS, Variant, variant_codes
+from pjdiag.results import Result, Row
+from pjdiag.terms import Family, Scope, lag_buckets
 
 PRECISIONS = ("fp32", "fp64", "int8", "int4")
 DEFAULT_PRECISIONS = ("fp32", "int8", "int4")
+DEFAULT_LENGTH = 32768
 QUERIES = 128
+VARIANT_CYCLES = (5, 17, 61)
+"""Turns of the variants' carriers within the train length."""
+VARIANT_ORDER = 3
+VARIANT_DAMPING = 0.1
+VARIANT_TRAIN_LENGTH = 1024
+
+Decision = dict[str, dict[str, float]]
+"""Bucket to the trained decision's figures."""
 
 
+@unwarned_overflow
 def probe(
     reading: Reading,
     lengths: Sequence[int] | None = None,
@@ -34,6 +47,8 @@ def probe(
     precisions: Sequence[str] = DEFAULT_PRECISIONS,
     with_affine: bool = False,
     queries: int = QUERIES,
+    decision: bool = True,
+    seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
     """Nearest neighbour of each query lag among the lags 1..T-1, by cosine of position codes.
@@ -44,99 +59,140 @@ def probe(
     Queries: up to ``queries`` lags evenly spaced in each bucket. ``top1``, ``within_1/8/64``
     are shares of queries; ``margin`` the mean cosine of the lag itself less the best other;
     ``ties`` the mean number of candidates within 1e-6 of it, itself included. ``lengths`` in
-    tokens, default 32,768. ``progress`` is told the share of the work that is done. Raises
-    UsageError for a length below 2 or an unknown precision.
+    tokens, default 32,768. With ``decision``, the model rows of unquantised codes also carry the
+    trained decision of ``hard_negative.hard_negative_decision`` (it needs torch; without it a
+    warning says so), seeded by ``seed``. ``progress`` is told the share of the work that is done.
+    Raises UsageError for a length below 2 or an unknown precision.
     """
     train_length = require_train_length(reading)
-    windows = check_lengths(lengths if lengths is not None else [32768])
+    windows = _checked(lengths, precisions)
+    sound = sound_heads(reading)
+    by_family, skipped = families(sound, windows[-1], with_affine)
+    rows: list[Row] = []
+    warnings: list[str] = []
+    plans = _plans(windows, train_length, precisions, queries, tuple(Scope))
+    steps = Steps(progress, len(by_family) * sum(plan.window for plan in plans))
+    for plan in plans:
+        for family, layers in by_family.items():
+            searches = search(layers, plan, steps)
+            figures: Decision = {}
+            if decision:
+                figures, warning = _decision(partial(model_codes, layers), train_length, plan, seed)
+                warnings += [warning] if warning and warning not in warnings else []
+            rows += _rows(layers, searches, plan, family, figures)
+    return outcome(
+        reading,
+        "probe",
+        rows,
+        (*sound.skipped, *skipped),
+        warnings,
+        lengths=list(windows),
+        queries_per_bucket=queries,
+        with_affine=with_affine,
+        precisions=list(precisions),
+        seed=seed,
+    )
+
+
+def probe_variants(
+    lengths: Sequence[int] | None = None,
+    *,
+    train_length: int = VARIANT_TRAIN_LENGTH,
+    precisions: Sequence[str] = DEFAULT_PRECISIONS,
+    decision: bool = True,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Result:
+    """The same probe for the eight coordinates of ``position.variants``; no checkpoint needed.
+
+    Frequencies ``2 pi {5, 17, 61} / L``, jet orders 0..3, damping 0.1. ``lengths`` in tokens,
+    default 32,768. Arguments and errors as for ``probe``.
+    """
+    windows = _checked(lengths, precisions)
+    omegas = [2 * math.pi * cycles / train_length for cycles in VARIANT_CYCLES]
+    plans = _plans(windows, train_length, precisions, QUERIES, (Scope.MODEL,))
+    steps = Steps(progress, len(VARIANTS) * sum(plan.window for plan in plans))
+    rows: list[Row] = []
+    warnings: list[str] = []
+    for plan in plans:
+        for variant in VARIANTS.values():
+            codes = partial(_variant_codes, variant, train_length, omegas)
+            layer = LayerCodes(0, None, (0,), partial(_as_one_head, codes))
+            searches = search([layer], plan, steps)
+            figures: Decision = {}
+            if decision:
+                figures, warning = _decision(codes, train_length, plan, seed)
+                warnings += [warning] if warning and warning not in warnings else []
+            scope = {"layer": None, "head": None, "scope": Scope.MODEL.value, "mechanism": None}
+            for precision in plan.precisions:
+                rows += [
+                    {**scope, "variant": variant.name, "family": None, **row}
+                    for row in _search_rows(searches[MODEL, precision], plan, precision, figures)
+                ]
+    result = table_outcome(
+        "probe",
+        rows,
+        train_length,
+        lengths=list(windows),
+        queries_per_bucket=QUERIES,
+        precisions=list(precisions),
+        omegas=omegas,
+        max_order=VARIANT_ORDER,
+        damping=VARIANT_DAMPING,
+        seed=seed,
+    )
+    return replace(result, warnings=tuple(warnings))
+
+
+def _checked(lengths: Sequence[int] | None, precisions: Sequence[str]) -> tuple[int, ...]:
     for precision in precisions:
         if precision not in PRECISIONS:
             raise UsageError(
                 f"unknown precision {precision!r}; expected {', '.join(PRECISIONS)}",
                 "pass --precision fp32",
             )
-    sound = sound_heads(reading)
-    families, skipped = _families(sound.kernels, sound.spectra, with_affine)
-    rows: list[Row] = []
-    by_dtype = _by_dtype(precisions)
-    steps = Steps(progress, len(families) * len(by_dtype) * sum(windows))
-    for window in windows:
-        buckets = lag_buckets(train_length, window)
-        for family, layers in families.items():
-            for dtype, chosen in by_dtype.items():
-                plan = Plan(window, buckets, tuple(chosen), dtype, queries)
-                searches = search(layers, plan, steps)
-                rows += _rows(layers, searches, plan, family)
-    return outcome(
-        reading,
-        "probe",
-        rows,
-        (*sound.skipped, *skipped),
-        lengths=list(windows),
-        queries_per_bucket=queries,
-        with_affine=with_affine,
-        precisions=list(precisions),
-    )
+    return check_lengths(lengths if lengths is not None else [DEFAULT_LENGTH])
 
 
-def _families(
-    kernels: Sequence[LayerKernel], spectra: Sequence[LayerSpectrum], with_affine: bool
-) -> tuple[dict[Family, list[LayerCodes]], list[Skipped]]:
-    found: dict[Family, list[LayerCodes]] = {Family.ADDITIVE: [], Family.MULTIPLICATIVE: []}
-    skipped: list[Skipped] = []
-    for layer in kernels:
-        codes, left_out = _kernel_layer(layer, with_affine)
-        skipped += left_out
-        if codes is not None:
-            found[Family.ADDITIVE].append(codes)
-    for spectrum in spectra:
-        if spectrum.spectrum.amplitude.shape[2] > 1:
-            reason = "jet orders of a rotary mechanism have no position code from weights alone"
-            skipped.append(Skipped(spectrum.layer, reason))
-            continue
-        found[Family.MULTIPLICATIVE].append(
-            LayerCodes(
-                spectrum.layer,
-                spectrum.mechanism,
-                spectrum.heads,
-                partial(_spectrum_layer, spectrum),
-            )
-        )
-    return {family: layers for family, layers in found.items() if layers}, skipped
-
-
-def _kernel_layer(layer: LayerKernel, with_affine: bool) -> tuple[LayerCodes | None, list[Skipped]]:
-    jets = jet_sectors(layer.kernel)
-    if not jets:
-        reason = "the affine sector alone has no position code; it only orders lags"
-        return None, [Skipped(layer.layer, reason)]
-    sizes = np.sum([mass(layer.kernel, sector).sum(axis=1) for sector in jets], axis=0)
-    alive = np.flatnonzero(sizes > 0)
-    skipped = [
-        Skipped(layer.layer, "every jet amplitude is zero: no position code", head=head)
-        for head, size in zip(layer.heads, sizes, strict=True)
-        if not size > 0
-    ]
-    if not alive.size:
-        return None, skipped
-    kernel = layer.kernel.map(lambda array: array[alive])
-
-    def codes(lags: np.ndarray) -> np.ndarray:
-        cast = kernel.map(lambda array: array.astype(lags.dtype))
-        made: np.ndarray = kernel_codes(cast, lags, with_affine=with_affine)
-        return made
-
-    heads = tuple(layer.heads[position] for position in alive)
-    return LayerCodes(layer.layer, layer.mechanism, heads, codes), skipped
-
-
-def _spectrum_layer(layer: LayerSpectrum, lags: np.ndarray) -> np.ndarray:
-    codes: np.ndarray = spectrum_codes(
-        np.asarray(layer.spectrum.inv_freq).astype(lags.dtype),
-        layer.spectrum.amplitude[:, :, 0].astype(lags.dtype),
-        lags,
+def _variant_codes(
+    variant: Variant, train_length: int, omegas: Sequence[float], lags: np.ndarray
+) -> np.ndarray:
+    codes: np.ndarray = variant_codes(
+        variant, lags, train_length, VARIANT_ORDER, omegas, VARIANT_DAMPING
     )
     return codes
+
+
+def _as_one_head(codes: Codes, lags: np.ndarray) -> np.ndarray:
+    return codes(lags)[None]
+
+
+def _plans(
+    windows: Sequence[int],
+    train_length: int,
+    precisions: Sequence[str],
+    queries: int,
+    scopes: tuple[Scope, ...],
+) -> list[Plan]:
+    return [
+        Plan(window, lag_buckets(train_length, window), tuple(chosen), dtype, queries, scopes)
+        for window in windows
+        for dtype, chosen in _by_dtype(precisions).items()
+    ]
+
+
+def _decision(codes: Codes, train_length: int, plan: Plan, seed: int) -> tuple[Decision, str]:
+    """The trained decision's figures by bucket, or none and why."""
+    columns = codes(np.ones(1, dtype=plan.dtype)).shape[1]
+    if columns > MAX_COLUMNS:
+        return {}, f"no trained decision: the code has {columns} columns, more than {MAX_COLUMNS}"
+    try:
+        figures = hard_negative_decision(
+            codes, train_length, plan.buckets, seed=seed, dtype=plan.dtype
+        )
+    except MissingDependencyError as error:
+        return {}, f"no trained decision: {error}"
+    return figures, ""
 
 
 def _by_dtype(precisions: Sequence[str]) -> dict[type, list[str]]:
@@ -151,6 +207,7 @@ def _rows(
     searches: dict[tuple[Unit, str], Search],
     plan: Plan,
     family: Family,
+    figures: Decision,
 ) -> Iterator[Row]:
     items = [
         HeadItem(layer.layer, head, layer.mechanism, None)
@@ -159,19 +216,25 @@ def _rows(
     ]
     for group in groups(items):
         unit = MODEL if group.layer is None else (group.layer, group.head)
+        decided = figures if unit == MODEL else {}
         for precision in plan.precisions:
-            for row in search_rows(searches[unit, precision], plan, precision):
+            for row in _search_rows(searches[unit, precision], plan, precision, decided):
                 yield group.row(variant="checkpoint", family=family.value, **row)
 
 
-def search_rows(found: Search, plan: Plan, precision: str) -> Iterator[dict[str, Any]]:
+def _search_rows(
+    found: Search, plan: Plan, precision: str, figures: Decision
+) -> Iterator[dict[str, Any]]:
     """The probe's figures in each bucket of a search."""
     for bucket in plan.buckets:
         inside = (found.queries >= bucket.first) & (found.queries <= bucket.last)
+        decided = figures.get(bucket.name, {}) if precision.startswith("fp") else {}
         yield {
             "precision": precision,
             "eval_length": plan.window,
             "bucket": bucket.name,
             **found.figures(np.flatnonzero(inside)),
+            "hard_pair_accuracy": decided.get("hard_pair_accuracy"),
+            "random_pair_accuracy": decided.get("random_pair_accuracy"),
             "chance": 1 / (plan.window - 1),
         }

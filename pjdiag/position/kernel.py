@@ -75,6 +75,10 @@ class PositionKernel:
         """Gate of ``sector`` for each head, ``[H]``."""
         return self.gates[:, GATE_INDEX[sector]]
 
+    def head(self, index: int) -> PositionKernel:
+        """The kernel of one head, H = 1."""
+        return self.map(lambda array: array[index : index + 1])
+
     def map(self, change: Callable[[Array], Array]) -> PositionKernel:
         """The kernel with ``change`` applied to each array: a cast, or a choice of heads."""
 

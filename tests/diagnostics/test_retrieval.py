@@ -45,7 +45,7 @@ def dense_figures(codes, window, buckets, bits):
 def test_heads_layers_and_model_agree_with_the_dense_definition(tmp_path, precision, bits):
     reading = pjdiag.read(full_native(tmp_path / "m.safetensors", layers=2, seed=3))
     window = 1500
-    result = pjdiag.probe(reading, [window], precisions=[precision])
+    result = pjdiag.probe(reading, [window], precisions=[precision], decision=False)
     lags = np.arange(1, window, dtype=np.float64 if bits is None else np.float32)
     by_unit = {}
     for layer in reading.layers:
@@ -84,12 +84,12 @@ def test_the_cosines_of_a_code_add_up_to_the_kernel(tmp_path):
 
 def test_chunks_make_no_difference(tmp_path, monkeypatch):
     path = full_native(tmp_path / "m.safetensors")
-    whole = pjdiag.probe(path, [2000])
+    whole = pjdiag.probe(path, [2000], decision=False)
     monkeypatch.setattr(
         "pjdiag.diagnostics.code_search.lag_chunks",
         lambda first, last, dtype, size=0: lag_module.lag_chunks(first, last, dtype, 333),
     )
-    pieces = pjdiag.probe(path, [2000])
+    pieces = pjdiag.probe(path, [2000], decision=False)
     for name in ("top1", "margin", "ties"):
         assert [r[name] for r in pieces.rows] == pytest.approx(
             [r[name] for r in whole.rows], abs=2e-2 if name != "margin" else 1e-6
@@ -108,7 +108,7 @@ def test_a_periodic_code_collides(tmp_path):
         max_order=0,
         embed_dim=8,
     )
-    result = pjdiag.probe(path, [1024], precisions=["fp64"])
+    result = pjdiag.probe(path, [1024], precisions=["fp64"], decision=False)
     (row,) = result.select(scope="model", bucket="x1_4")
     assert row["ties"] == pytest.approx(1023 / 16, abs=1.0)
     assert row["top1"] < 0.2
@@ -117,7 +117,9 @@ def test_a_periodic_code_collides(tmp_path):
 
 def test_affine_alone_has_no_position_code(tmp_path):
     raw = random_raw({Sector.AFFINE}, 2, 0, np.random.default_rng(0))
-    result = pjdiag.probe(write_native(tmp_path / "m.safetensors", [raw], method="affine"))
+    result = pjdiag.probe(
+        write_native(tmp_path / "m.safetensors", [raw], method="affine"), decision=False
+    )
     assert result.rows == ()
     assert "no position code" in result.skipped[0].reason
 
@@ -126,7 +128,7 @@ def test_a_head_of_zeros_is_skipped_and_named(tmp_path):
     raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(0))
     for name in ("fj_zeta_re", "fj_zeta_im", "lc_zeta_re", "lc_zeta_im"):
         raw[name][1] = 0
-    result = pjdiag.probe(write_native(tmp_path / "m.safetensors", [raw]), [512])
+    result = pjdiag.probe(write_native(tmp_path / "m.safetensors", [raw]), [512], decision=False)
     assert result.select(scope="head", head=0)
     assert not result.select(scope="head", head=1)
     assert [(entry.head, entry.bad_values) for entry in result.skipped] == [(1, False)]
@@ -143,7 +145,7 @@ def test_codes_that_underflow_are_not_found(tmp_path):
         max_order=1,
         embed_dim=8,
     )
-    result = pjdiag.probe(path, [4096], precisions=["fp32"])
+    result = pjdiag.probe(path, [4096], precisions=["fp32"], decision=False)
     (row,) = result.select(scope="model", bucket="x16_32")
     assert row["top1"] == 0.0
     assert row["margin"] == 0.0
@@ -151,7 +153,7 @@ def test_codes_that_underflow_are_not_found(tmp_path):
 
 def test_rope_heads_have_codes_in_their_own_family(tmp_path):
     path = write_native(tmp_path / "m.safetensors", method="rope")
-    result = pjdiag.probe(path, [512], precisions=["fp64"])
+    result = pjdiag.probe(path, [512], precisions=["fp64"], decision=False)
     assert {row["family"] for row in result.rows} == {"multiplicative"}
     (row,) = result.select(scope="model", bucket="train")
     assert row["top1"] == 1.0
@@ -159,7 +161,7 @@ def test_rope_heads_have_codes_in_their_own_family(tmp_path):
 
 def test_unknown_precision(tmp_path):
     with pytest.raises(UsageError, match="unknown precision 'fp8'"):
-        pjdiag.probe(full_native(tmp_path / "m.safetensors"), precisions=["fp8"])
+        pjdiag.probe(full_native(tmp_path / "m.safetensors"), precisions=["fp8"], decision=False)
 
 
 def test_the_earlier_of_equal_candidates_wins():
