@@ -101,6 +101,9 @@ class MultiplicativeSpectrum:
     read: Callable[[], Loaded] | None = None
     """Returns the ``ChannelSpectrum`` from the weights; None where it needs data."""
     unread_reason: str = ""
+    transform: Callable[[], Loaded] | None = None
+    """Returns the ``PositionTransform`` of all heads. None where it is the rotation by
+    ``inv_freq`` in ``rope_layout``, or where it is not known."""
 
     @cached_property
     def loaded(self) -> Loaded | None:

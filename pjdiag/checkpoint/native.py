@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pjdiag.checkpoint.source import Checkpoint
 from pjdiag.errors import CheckpointError
 from pjdiag.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    from pjdiag.models.causal_lm import CausalLM
 
 METADATA_KEY = "pjdiag"
 
@@ -36,6 +40,19 @@ def model_config(checkpoint: Checkpoint) -> ModelConfig:
         "configuration, not in the tensors",
         "pass the research code's .pt file, or a safetensors file with the metadata key pjdiag",
     )
+
+
+def load_model(checkpoint: Checkpoint) -> CausalLM:
+    """The model of a native or a PJ-RoPE research checkpoint, in evaluation mode.
+
+    Raises CheckpointError where the checkpoint is of another format or does not fit its own
+    configuration.
+    """
+    from pjdiag.models.causal_lm import CausalLM  # reading a configuration needs no torch
+
+    config = model_config(checkpoint)
+    tensors = {name: checkpoint.read(name) for name in checkpoint.headers}
+    return CausalLM.from_tensors(config, tensors)
 
 
 def _stated(text: str) -> Mapping[str, object]:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from pjdiag.checkpoint.native import METADATA_KEY, model_config
+from pjdiag.checkpoint.native import METADATA_KEY, load_model
 from pjdiag.errors import OutputError
 
 if TYPE_CHECKING:
-    from pjdiag.checkpoint import Checkpoint
     from pjdiag.models.causal_lm import CausalLM
+
+__all__ = ["load_model", "save_model", "write_atomically"]
 
 
 def save_model(model: CausalLM, path: Path, recipe: Mapping[str, Any] | None = None) -> None:
@@ -29,19 +30,6 @@ def save_model(model: CausalLM, path: Path, recipe: Mapping[str, Any] | None = N
     metadata = {METADATA_KEY: json.dumps(model.config.to_metadata(recipe), sort_keys=True)}
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-
-
-def load_model(checkpoint: Checkpoint) -> CausalLM:
-    """The model of a native or a PJ-RoPE research checkpoint, in evaluation mode.
-
-    Raises CheckpointError where the checkpoint is of another format or does not fit its own
-    configuration.
-    """
-    from pjdiag.models.causal_lm import CausalLM
-
-    config = model_config(checkpoint)
-    tensors = {name: checkpoint.read(name) for name in checkpoint.headers}
-    return CausalLM.from_tensors(config, tensors)
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

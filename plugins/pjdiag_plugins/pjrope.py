@@ -27,6 +27,7 @@ from pjdiag.position.channel_mass import jet_mass
 from pjdiag.position.kernel import GATE_INDEX
 from pjdiag.position.parameters import effective_kernel, parameter_shapes
 from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
+from pjdiag.position.transforms import JordanTransform, PJRotaryTransform, PolarTransform
 from pjdiag.terms import Mechanism, Sector
 
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
@@ -187,7 +188,42 @@ def _rotary_part(
         max_order=max_order,
         read=None if unread else read,
         unread_reason=unread,
+        transform=None
+        if mechanism == Mechanism.ROPE
+        else partial(_read_transform, checkpoint, config, index, inv_freq, train_length),
     )
+
+
+def _read_transform(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    index: int,
+    inv_freq: np.ndarray,
+    train_length: int,
+) -> Loaded:
+    """What PJ-rotary, Jordan blocks or PoPE do to queries and keys."""
+    head_dim, prefix = config.head_dim, f"blocks.{index}.attn.positioner"
+    mechanism = config.position_method.rotary
+    if mechanism == Mechanism.PJ_ROTARY:
+        return Loaded(PJRotaryTransform(head_dim, inv_freq, PJ_ROTARY_SHEAR, train_length))
+    if mechanism == Mechanism.JORDAN:
+        shape = (config.num_heads, inv_freq.shape[0])
+        damping, shear = (
+            _read_checked(checkpoint, f"{prefix}.raw_{name}", shape)
+            for name in ("damping", "shear")
+        )
+        block = np.logaddexp(0.0, damping.value) / train_length, shear.value / train_length
+        made = JordanTransform(head_dim, inv_freq, *block, config.max_order + 1)
+        return Loaded(made, (*damping.bad, *shear.bad))
+    delta = _read_checked(checkpoint, f"{prefix}.bias", (config.num_heads, head_dim))
+    return Loaded(PolarTransform(head_dim, inv_freq, delta.value), delta.bad)
+
+
+def _read_checked(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Loaded:
+    """A tensor with one row per head, in float64, and its heads with bad values."""
+    _check_shapes(checkpoint, {name: shape})
+    values = checkpoint.read(name).astype(np.float64)
+    return Loaded(values, tuple(_not_finite(name, values)))
 
 
 def _read_spectrum(
