@@ -166,6 +166,16 @@ def test_probe_counts_every_query_beyond_sixteen_train_lengths() -> None:
     )
 
 
+def test_probe_tells_what_a_trained_decision_makes_of_the_codes() -> None:
+    rows = list(probe_rows(scope(), {"fp32": {"train": 1.0, "x16_32": 1.0, "x32_64": 1.0}}))
+    for row, accuracy in zip(rows, (1.0, 0.6, 0.5), strict=True):
+        row["hard_pair_accuracy"] = accuracy
+    assert headline(result("probe", rows)).endswith(
+        "beyond 16 L (fp32); a trained decision tells it from its nearest confuser in 55% "
+        "(chance 50%)"
+    )
+
+
 def test_probe_weights_buckets_by_their_queries() -> None:
     rows = list(probe_rows(scope(), {"fp32": {"x16_32": 1.0, "x32_64": 0.0}}))
     rows[1]["queries"] = 32

@@ -273,8 +273,28 @@ def test_probe_has_a_column_per_bucket() -> None:
 
 def test_probe_shows_more_figures_with_all() -> None:
     names = [table.title for table in view(probe_result(), Scope.LAYER, True)]
-    assert len(names) == 4
+    assert len(names) == 4  # no trained decision in these rows
     assert any("64 lags" in name for name in names)
+
+
+def test_probe_shows_the_trained_decision_of_the_model_alone() -> None:
+    rows = probe_result(layers=1).rows
+    decided = tuple(
+        {**row, "hard_pair_accuracy": 0.5, "random_pair_accuracy": 0.9}
+        if row["scope"] == "model" and row["precision"] == "fp32"
+        else row
+        for row in rows
+    )
+    _, decision, _ = view(result("probe", decided), Scope.LAYER, False)
+    assert texts(decision) == [["model", "fp32", "50.0%", "50.0%", "50.0%", "50.0%"]]
+    assert "chance is 50%" in decision.note
+    assert len(view(result("probe", decided), Scope.LAYER, True)) == 6
+
+
+def test_an_unknown_hit_rate_keeps_its_line() -> None:
+    rows = list(probe_rows(scope(), {"fp32": {"train": None}}))
+    top1, _ = view(result("probe", rows), Scope.MODEL, False)
+    assert texts(top1) == [["model", "fp32", "unknown"]]
 
 
 def test_probe_names_variants_and_families_only_where_they_differ() -> None:

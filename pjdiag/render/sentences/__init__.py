@@ -11,7 +11,7 @@ from pjdiag.render.text import shell_word
 from pjdiag.results import Result
 from pjdiag.terms import Family, Mechanism, Sector
 
-SENTENCES = ("inspect", "mass", "energy", "loo", "probe")
+SENTENCES = ("inspect", "mass", "energy", "loo", "probe", "stability")
 """Diagnostics with a module here; only the one that is shown is imported."""
 
 

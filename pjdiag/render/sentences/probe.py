@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title
 from pjdiag.render.sentences._common import about
-from pjdiag.render.views.probe import OWN
+from pjdiag.render.views.probe import HARD, OWN
 from pjdiag.results import Result, Row
 from pjdiag.terms import Family
 
@@ -37,7 +37,8 @@ def sentence(place: Place) -> str:
         f"{where} ({precisions[0]})"
     )
     others = zip(precisions[1:], shares[1:], strict=True)
-    return ", ".join([text, *(f"{numbers.percent(share)} at {name}" for name, share in others)])
+    found = ", ".join([text, *(f"{numbers.percent(share)} at {name}" for name, share in others)])
+    return found + _decision(far)
 
 
 def _far(rows: Sequence[Row]) -> tuple[list[Row], str]:
@@ -74,6 +75,15 @@ def _top1(rows: Iterable[Row]) -> float | None:
         asked += queries
         found += float(row["top1"]) * queries
     return found / asked if asked else None
+
+
+def _decision(rows: Sequence[Row]) -> str:
+    """The trained decision, where there is one; every bucket has the same number of queries."""
+    figures = [row[HARD] for row in rows if row.get(HARD) is not None]
+    if not figures:
+        return ""
+    share = numbers.percent(sum(figures) / len(figures))
+    return f"; a trained decision tells it from its nearest confuser in {share} (chance 50%)"
 
 
 def _best_and_worst(rows: Sequence[Row], variants: Sequence[str]) -> str:

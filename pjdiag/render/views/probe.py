@@ -13,19 +13,28 @@ from pjdiag.terms import Scope
 OWN = "checkpoint"
 Key = tuple[str, str, str]
 
+HARD, RANDOM = "hard_pair_accuracy", "random_pair_accuracy"
 FIGURES = (
     ("top1", "The exact lag is the nearest neighbour (top-1)"),
+    (HARD, "Trained decision: the lag against its nearest confuser"),
     ("margin", "Margin to the best other lag (cosine)"),
 )
 MORE_FIGURES = (
+    (RANDOM, "Trained decision: the lag against a random one"),
     ("within_64", "The nearest neighbour is at most 64 lags away"),
     ("ties", "Candidates that tie with the lag itself (mean)"),
 )
-SHARES = ("top1", "within_64")
+OPTIONAL = (HARD, RANDOM)
+"""Figures of the model's own codes only: a line without them is not unknown."""
+SHARES = ("top1", "within_64", *OPTIONAL)
+NOTES = {
+    "top1": "L = train length; train = lags below L",
+    HARD: "share of right answers, accept and reject alike; chance is 50%",
+}
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
-    """Top-1 and margin; with ``all_rows`` also hits within 64 lags, and ties."""
+    """Top-1, trained decision, margin; with ``all_rows`` also its control, near hits and ties."""
     found = places(result.rows, by)
     lengths = sorted({row["eval_length"] for row in result.rows if row.get("eval_length")})
     made = []
@@ -33,7 +42,41 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
         where = f", {numbers.count(length)} tokens"
         for name, title in FIGURES + (MORE_FIGURES if all_rows else ()):
             made.append(_table(result.rows, found, length, name, f"{title}{where}"))
+        made += _decisions(found, length, where)
     return made
+
+
+def _decisions(found: Sequence[Place], length: int, where: str) -> list[Table]:
+    """The trained decision: near against far, the nearest confuser against a random lag."""
+    lines = []
+    buckets: list[str] = []
+    for place in found:
+        rows = [
+            row
+            for row in place.rows
+            if row.get("eval_length") == length and row.get("hard_pair_accuracy") is not None
+        ]
+        buckets += [row["bucket"] for row in rows if row["bucket"] not in buckets]
+        for key in dict.fromkeys(_key(row) for row in rows):
+            at = {row["bucket"]: row for row in rows if _key(row) == key}
+            name = place.label if key[0] == OWN else key[0]
+            lines += [
+                (
+                    Cell(name),
+                    Cell(title),
+                    *(_cell(at.get(bucket), column) for bucket in buckets),
+                )
+                for title, column in DECISIONS
+            ]
+    if not lines:
+        return []
+    headers = (
+        Header("code", key=True, group=True),
+        Header("told from", key=True),
+        *(Header(bucket_title(bucket), numeric=True) for bucket in buckets),
+    )
+    note = "accepts the lag itself and rejects the other; chance is 50%"
+    return [Table(f"Trained decision on the codes{where}", headers, tuple(lines), note)]
 
 
 def _table(
@@ -57,6 +100,8 @@ def _table(
             for row in place.rows
             if row.get("eval_length") == length
         }
+        if name in OPTIONAL:
+            at = {at_key: row for at_key, row in at.items() if row.get(name) is not None}
         for key in dict.fromkeys(key for key, _ in at):
             variant, family, precision = key
             lines.append(
@@ -72,11 +117,9 @@ def _table(
 
 
 def _note(rows: Iterable[Row], name: str) -> str:
-    if name != "top1":
-        return ""
-    note = "L = train length; train = lags below L"
+    note = NOTES.get(name, "")
     chances = {row["chance"] for row in rows if row.get("chance") is not None}
-    if len(chances) == 1:
+    if name == "top1" and len(chances) == 1:
         note += f"; chance is 1 in {numbers.count(1 / chances.pop())}"
     return note
 
