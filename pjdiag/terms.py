@@ -198,6 +198,7 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("margin", "real", "cosine", "mean score of the lag minus the best other lag"),
         ("min_margin", "real", "cosine", "smallest margin over the queries"),
         ("ties", "real", "lags", "mean number of candidates within 1e-6 of the lag's own score"),
+        ("norm_growth", "ratio", "", "mean norm of the codes in the bucket over that below L"),
         ("hard_pair_accuracy", "share", "", "trained decision: own lag against nearest confuser"),
         ("random_pair_accuracy", "share", "", "trained decision: own lag against a random one"),
         ("chance", "share", "", "top-1 of a random guess; the trained decision's is 0.5"),

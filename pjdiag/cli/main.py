@@ -18,6 +18,7 @@ from pjdiag.cli.mass_command import mass
 from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
 from pjdiag.cli.settings import default_map
+from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
 
@@ -62,6 +63,7 @@ for command, panel in (
     (energy, DIAGNOSE),
     (loo, DIAGNOSE),
     (probe, DIAGNOSE),
+    (stability, DIAGNOSE),
     (train, WORK),
     (plugins, LOOK),
     (doctor, LOOK),

@@ -41,6 +41,15 @@ Lengths = Annotated[
     typer.Option("--length", metavar="T[,T...]", help="Lengths in tokens, separated by commas."),
 ]
 
+Variants = Annotated[
+    bool,
+    typer.Option(
+        "--variants",
+        help="Measure the eight named coordinates instead of a checkpoint: raw, scaled, clipped, "
+        "log, lc_amp_only, lc_phase_only, lc, lc_wrong_scale.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Common:

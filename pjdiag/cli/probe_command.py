@@ -1,12 +1,12 @@
 """pjdiag probe."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
+from pjdiag.cli.options import Common, Lengths, Variants, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
-from pjdiag.cli.running import run
+from pjdiag.cli.running import print_table, run
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
@@ -24,6 +24,15 @@ def probe(
     with_affine: Annotated[
         bool, typer.Option("--with-affine", help="Append the affine component to each code.")
     ] = False,
+    decision: Annotated[
+        bool,
+        typer.Option(
+            help="Train a small classifier to tell lags apart and ask it about hard negatives; "
+            "needs torch."
+        ),
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the trained decision.", min=0)] = 0,
+    variants: Variants = False,
 ) -> None:
     """Can the checkpoint's own position codes tell every lag from every other?
 
@@ -31,13 +40,41 @@ def probe(
     """
     lengths = None if length is None else parse_lengths(length)
     precisions = [part.strip() for part in precision.split(",")]
+    if variants:
+        _print_variants(common, lengths, precisions, decision, seed)
+        return
 
     def diagnose(reading: "Reading") -> "Result":
         from pjdiag import api
 
         with progress_bar("probing", quiet=common.quiet) as progress:
             return api.probe(
-                reading, lengths, precisions=precisions, with_affine=with_affine, progress=progress
+                reading,
+                lengths,
+                precisions=precisions,
+                with_affine=with_affine,
+                decision=decision,
+                seed=seed,
+                progress=progress,
             )
 
     run(common, diagnose, by=Scope.HEAD)
+
+
+def _print_variants(
+    common: Common, lengths: list[int] | None, precisions: list[str], decision: bool, seed: int
+) -> None:
+    def measure(settings: dict[str, Any]) -> "Result":
+        from pjdiag.diagnostics import probe_variants
+
+        with progress_bar("probing", quiet=common.quiet) as progress:
+            return probe_variants(
+                lengths,
+                precisions=precisions,
+                decision=decision,
+                seed=seed,
+                progress=progress,
+                **settings,
+            )
+
+    print_table(common, measure)

@@ -2,10 +2,10 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
     from pjdiag.adapters import Reading
+    from pjdiag.render.output import OutputSpec
     from pjdiag.results import Result
 
 
@@ -28,7 +29,7 @@ def run(
 ) -> None:
     """Read the checkpoint, diagnose it, print and write the result, exit with its code."""
     from pjdiag import api
-    from pjdiag.render.output import emit, parse_specs
+    from pjdiag.render.output import parse_specs
 
     specs = parse_specs(common.output or [])
     reading = api.read(
@@ -40,19 +41,33 @@ def run(
         min_coverage=common.min_coverage,
     )
     result = diagnose(reading).restricted(common.layer, common.head, sector)
+    _print(common, specs, result, Scope.HEAD if common.head is not None else by)
+    if result.inconclusive:
+        raise typer.Exit(EXIT_INCONCLUSIVE)
+
+
+def print_table(common: Common, measure: "Callable[[dict[str, Any]], Result]") -> None:
+    """Print a table that needs no checkpoint; ``measure`` takes the settings that were given."""
+    from pjdiag.render.output import parse_specs
+
+    specs = parse_specs(common.output or [])
+    given = {} if common.train_length is None else {"train_length": common.train_length}
+    _print(common, specs, measure(given), Scope.MODEL)
+
+
+def _print(common: Common, specs: "Sequence[OutputSpec]", result: "Result", by: Scope) -> None:
+    from pjdiag.render.output import emit
+
     result = replace(result, provenance={**result.provenance, "command": command_line()})
-    finest = Scope.HEAD if common.head is not None else by
     emit(
         result,
         specs,
-        by=common.by or finest,
+        by=common.by or by,
         all_rows=common.all_rows,
         stdout=sys.stdout,
         stderr=sys.stderr,
         quiet=common.quiet,
     )
-    if result.inconclusive:
-        raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
 def checkpoint_or_sample(path: Path | None, *, quiet: bool) -> Path:

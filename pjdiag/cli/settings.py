@@ -20,7 +20,8 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "mass": {"length", "sector"},
     "energy": {"length", "lag_weights", "sector"},
     "loo": {"length", "order"},
-    "probe": {"length", "precision", "with_affine"},
+    "probe": {"length", "precision", "with_affine", "decision", "seed"},
+    "stability": {"length"},
 }
 """Keys of a table with a command's name, beside the shared ones."""
 

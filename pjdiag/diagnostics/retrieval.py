@@ -226,6 +226,7 @@ def _search_rows(
     found: Search, plan: Plan, precision: str, figures: Decision
 ) -> Iterator[dict[str, Any]]:
     """The probe's figures in each bucket of a search."""
+    near = found.query_norm[found.queries <= plan.buckets[0].last].mean()
     for bucket in plan.buckets:
         inside = (found.queries >= bucket.first) & (found.queries <= bucket.last)
         decided = figures.get(bucket.name, {}) if precision.startswith("fp") else {}
@@ -234,6 +235,7 @@ def _search_rows(
             "eval_length": plan.window,
             "bucket": bucket.name,
             **found.figures(np.flatnonzero(inside)),
+            "norm_growth": float(found.query_norm[inside].mean() / near) if near > 0 else None,
             "hard_pair_accuracy": decided.get("hard_pair_accuracy"),
             "random_pair_accuracy": decided.get("random_pair_accuracy"),
             "chance": 1 / (plan.window - 1),

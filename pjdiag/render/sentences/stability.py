@@ -1,0 +1,64 @@
+"""The opening sentence of `stability`."""
+
+from __future__ import annotations
+
+from pjdiag.render import numbers
+from pjdiag.render.places import Place
+from pjdiag.render.sentences._common import about
+from pjdiag.render.text import listed
+from pjdiag.render.views.stability import OWN
+from pjdiag.results import Result, Row
+from pjdiag.terms import SECTOR_TITLES, Sector
+
+BOUNDED = 10.0
+"""A coordinate whose bias grows less than this over the lengths keeps its scale."""
+
+
+def headline(result: Result) -> str:
+    """The sentence about the coarsest scope that has rows."""
+    return about(result, sentence)
+
+
+def sentence(place: Place) -> str:
+    """What grows, and what stops telling lags apart, at the longest length."""
+    length = max(row["eval_length"] for row in place.rows)
+    lead = f"at {numbers.count(length)} tokens"
+    if any(row.get("variant") not in (None, OWN) for row in place.rows):
+        return f"{lead} {_variants(place, length)}"
+    rows = {row.get("sector"): row for row in place.rows if row["eval_length"] == length}
+    parts = []
+    whole = rows.get(None)
+    if whole is not None:
+        parts.append(
+            f"the attention prior spreads over {numbers.figure(whole['effective_support'])} "
+            f"tokens at a mean lag of {numbers.figure(whole['mean_distance'])}"
+        )
+    largest = max(
+        (sector for sector in rows if sector is not None),
+        key=lambda sector: rows[sector].get("bias_rms") or 0.0,
+        default=None,
+    )
+    if largest is not None:
+        parts.append(
+            f"{SECTOR_TITLES[Sector(largest)]} is the largest part of the bias "
+            f"(RMS {numbers.figure(rows[largest]['bias_rms'])} logits)"
+        )
+    return f"{lead} {'; '.join(parts)}" if parts else f"{lead} nothing is known"
+
+
+def _variants(place: Place, length: int) -> str:
+    """Which coordinates keep the bias bounded between the shortest and the longest length."""
+    by_variant: dict[str, list[Row]] = {}
+    for row in place.rows:
+        by_variant.setdefault(str(row["variant"]), []).append(row)
+    grown: list[str] = []
+    kept: list[str] = []
+    for name, rows in by_variant.items():
+        shortest = min(rows, key=lambda row: row["eval_length"])
+        (longest,) = [row for row in rows if row["eval_length"] == length]
+        growth = longest["norm_final"] / shortest["norm_final"]
+        (grown if growth > BOUNDED else kept).append(name)
+    if not grown:
+        return f"no coordinate grows by more than {BOUNDED:g} times"
+    text = f"{listed(grown)} grow by more than {BOUNDED:g} times"
+    return f"{text}; {listed(kept)} keep their scale" if kept else text

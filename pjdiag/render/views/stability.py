@@ -1,0 +1,89 @@
+"""Scale stability: the attention prior, then growth, quantisation and phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pjdiag.render import numbers
+from pjdiag.render.places import Place, places
+from pjdiag.render.tables import BLANK, Cell, Header, Table, bare_share, figure_cell
+from pjdiag.results import Result, Row
+from pjdiag.terms import SECTOR_TITLES, Scope, Sector
+
+OWN = "checkpoint"
+WHOLE = "whole kernel"
+
+PRIOR = (
+    ("bias RMS", "bias_rms"),
+    ("largest\nbias", "bias_max"),
+    ("entropy\n(nats)", "attention_entropy"),
+    ("support\n(tokens)", "effective_support"),
+    ("mean lag\n(tokens)", "mean_distance"),
+)
+SCALE = (
+    ("norm at\nlast lag", "norm_final"),
+    ("int8\nerror", "int8_error_order"),
+    ("int4\nerror", "int4_error_order"),
+    ("phase\nper lag", "local_phase_ratio"),
+    ("far span\n(rad)", "far_phase_span"),
+    ("phases\ncollide", "wrapped_collision"),
+    ("condition\nnumber", "condition_number"),
+)
+SHARES = ("int8_error_order", "int4_error_order", "wrapped_collision")
+NOTE = (
+    "far = upper half of the window; phase per lag is 1 where the carrier keeps turning; errors "
+    "per order; phases collide within 1e-3 rad, mod 2 pi"
+)
+
+
+def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
+    """Two tables over the scopes, sectors and lengths."""
+    del all_rows  # every line is a figure of its own: the screen limit alone shortens
+    found = places(result.rows, by)
+    return [
+        _table("Kernel and attention prior of the last row", found, PRIOR, ""),
+        _table("Growth, quantisation and phases of the jets", found, SCALE, NOTE),
+    ]
+
+
+def subject(row: Row) -> str:
+    """What a row speaks of: a named coordinate, a sector or the whole kernel."""
+    if row.get("variant") not in (None, OWN):
+        return str(row["variant"])
+    sector = row.get("sector")
+    return WHOLE if sector is None else SECTOR_TITLES[Sector(sector)]
+
+
+def _table(
+    title: str, found: Sequence[Place], columns: Sequence[tuple[str, str]], note: str
+) -> Table:
+    headers = (
+        Header("scope", key=True, group=True),
+        Header("of", key=True, group=True),
+        Header("tokens", numeric=True, key=True),
+        *(Header(head, numeric=True) for head, _ in columns),
+    )
+    lines = [
+        (
+            Cell(place.label),
+            Cell(subject(row)),
+            Cell(numbers.count(row["eval_length"])),
+            *(_cell(row, name) for _, name in columns),
+        )
+        for place in found
+        for row in sorted(place.rows, key=_order)
+        if any(row.get(name) is not None for _, name in columns)
+    ]
+    return Table(title, headers, tuple(lines), note)
+
+
+def _order(row: Row) -> tuple[str, int]:
+    """Lengths of one subject side by side; subjects in the order of the rows."""
+    return subject(row) if row.get("variant") == OWN else "", row["eval_length"]
+
+
+def _cell(row: Row, name: str) -> Cell:
+    value = row.get(name)
+    if value is None:
+        return BLANK
+    return bare_share(value) if name in SHARES else figure_cell(value)
