@@ -20,7 +20,8 @@ STATIC = {
     "mass": (),
     "energy": ("--length", "256"),
     "loo": ("--length", "256"),
-    "probe": ("--length", "256"),
+    "probe": ("--length", "256", "--no-decision"),
+    "stability": ("--length", "256"),
 }
 REPORT = """
 import contextlib, io, json, sys
@@ -93,6 +94,15 @@ def test_static_commands_work_without_heavy_packages(command, site, checkpoint):
     found, expected = json.loads(there.stdout), json.loads(here.stdout)
     assert found["rows"]
     assert found["rows"] == expected["rows"]
+
+
+def test_the_probe_says_that_its_decision_is_missing(site, checkpoint):
+    arguments = ["-m", "pjdiag", "probe", str(checkpoint), "--length", "256"]
+    done = isolated.run(site, [*arguments, "-o", "json"])
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {row["hard_pair_accuracy"] for row in result["rows"]} == {None}
+    assert any("no trained decision" in warning for warning in result["warnings"])
 
 
 def test_training_says_what_is_missing(site, tmp_path):
