@@ -242,6 +242,25 @@ def inspect_result(rows: Sequence[Row], **changes: Any) -> Result:
     return result("inspect", rows, **changes)
 
 
+def stability_result(layers: int = 2) -> Result:
+    """The whole kernel, one jet sector and affine at two lengths."""
+    kernel = {
+        "bias_rms": 0.5,
+        "bias_max": 2.5,
+        "attention_entropy": 3.2,
+        "effective_support": 24.5,
+        "mean_distance": 13.7,
+    }
+    jets = {"norm_final": 0.9, "int8_error_order": 0.004, "condition_number": 1.5e5}
+    rows = [
+        row("stability", where, variant="checkpoint", sector=sector, eval_length=length, **figures)
+        for length in (128, 32768)
+        for sector, figures in ((None, kernel), ("fj", {**kernel, **jets}), ("affine", kernel))
+        for where in (scope(), *map(scope, range(layers)))
+    ]
+    return result("stability", rows, provenance={"lengths": [128, 32768]})
+
+
 BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
 
 EVERY_RESULT = {
@@ -250,4 +269,5 @@ EVERY_RESULT = {
     "energy": energy_result(),
     "loo": loo_result({"order:0": 0.2, "order:1": 2e-5, "sector:affine": 0.4}, layers=2),
     "probe": probe_result(layers=2),
+    "stability": stability_result(),
 }

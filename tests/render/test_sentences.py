@@ -171,7 +171,7 @@ def test_probe_tells_what_a_trained_decision_makes_of_the_codes() -> None:
     for row, accuracy in zip(rows, (1.0, 0.6, 0.5), strict=True):
         row["hard_pair_accuracy"] = accuracy
     assert headline(result("probe", rows)).endswith(
-        "beyond 16 L (fp32); a trained decision tells it from its nearest confuser in 55% "
+        "beyond 16 L (fp32); a trained decision is right about it and its nearest confuser in 55% "
         "(chance 50%)"
     )
 

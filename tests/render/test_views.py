@@ -285,10 +285,12 @@ def test_probe_shows_the_trained_decision_of_the_model_alone() -> None:
         else row
         for row in rows
     )
-    _, decision, _ = view(result("probe", decided), Scope.LAYER, False)
-    assert texts(decision) == [["model", "fp32", "50.0%", "50.0%", "50.0%", "50.0%"]]
+    _, _, decision = view(result("probe", decided), Scope.LAYER, False)
+    assert texts(decision) == [
+        ["model", "nearest confuser", "50.0%", "50.0%", "50.0%", "50.0%"],
+        ["model", "random lag", "90.0%", "90.0%", "90.0%", "90.0%"],
+    ]
     assert "chance is 50%" in decision.note
-    assert len(view(result("probe", decided), Scope.LAYER, True)) == 6
 
 
 def test_an_unknown_hit_rate_keeps_its_line() -> None:

@@ -83,7 +83,9 @@ def _decision(rows: Sequence[Row]) -> str:
     if not figures:
         return ""
     share = numbers.percent(sum(figures) / len(figures))
-    return f"; a trained decision tells it from its nearest confuser in {share} (chance 50%)"
+    return (
+        f"; a trained decision is right about it and its nearest confuser in {share} (chance 50%)"
+    )
 
 
 def _best_and_worst(rows: Sequence[Row], variants: Sequence[str]) -> str:

@@ -16,25 +16,18 @@ Key = tuple[str, str, str]
 HARD, RANDOM = "hard_pair_accuracy", "random_pair_accuracy"
 FIGURES = (
     ("top1", "The exact lag is the nearest neighbour (top-1)"),
-    (HARD, "Trained decision: the lag against its nearest confuser"),
     ("margin", "Margin to the best other lag (cosine)"),
 )
 MORE_FIGURES = (
-    (RANDOM, "Trained decision: the lag against a random one"),
     ("within_64", "The nearest neighbour is at most 64 lags away"),
     ("ties", "Candidates that tie with the lag itself (mean)"),
 )
-OPTIONAL = (HARD, RANDOM)
-"""Figures of the model's own codes only: a line without them is not unknown."""
-SHARES = ("top1", "within_64", *OPTIONAL)
-NOTES = {
-    "top1": "L = train length; train = lags below L",
-    HARD: "share of right answers, accept and reject alike; chance is 50%",
-}
+DECISIONS = (("nearest confuser", HARD), ("random lag", RANDOM))
+SHARES = ("top1", "within_64", HARD, RANDOM)
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
-    """Top-1, trained decision, margin; with ``all_rows`` also its control, near hits and ties."""
+    """Top-1, margin and the trained decision; with ``all_rows`` also near hits and ties."""
     found = places(result.rows, by)
     lengths = sorted({row["eval_length"] for row in result.rows if row.get("eval_length")})
     made = []
@@ -54,7 +47,7 @@ def _decisions(found: Sequence[Place], length: int, where: str) -> list[Table]:
         rows = [
             row
             for row in place.rows
-            if row.get("eval_length") == length and row.get("hard_pair_accuracy") is not None
+            if row.get("eval_length") == length and row.get(HARD) is not None
         ]
         buckets += [row["bucket"] for row in rows if row["bucket"] not in buckets]
         for key in dict.fromkeys(_key(row) for row in rows):
@@ -100,8 +93,6 @@ def _table(
             for row in place.rows
             if row.get("eval_length") == length
         }
-        if name in OPTIONAL:
-            at = {at_key: row for at_key, row in at.items() if row.get(name) is not None}
         for key in dict.fromkeys(key for key, _ in at):
             variant, family, precision = key
             lines.append(
@@ -117,9 +108,11 @@ def _table(
 
 
 def _note(rows: Iterable[Row], name: str) -> str:
-    note = NOTES.get(name, "")
+    if name != "top1":
+        return ""
+    note = "L = train length; train = lags below L"
     chances = {row["chance"] for row in rows if row.get("chance") is not None}
-    if name == "top1" and len(chances) == 1:
+    if len(chances) == 1:
         note += f"; chance is 1 in {numbers.count(1 / chances.pop())}"
     return note
 
