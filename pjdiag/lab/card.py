@@ -107,8 +107,8 @@ def card_markdown(values: dict[str, Any]) -> str:
     if late is not None:
         lines += [
             f"Over the last {LATE_SHARE:.0%} of the steps the lowest loss on the fixed windows "
-            f"fell by {late:.2%}; the learning rate falls to {recipe['final_rate']:.0%} of its peak "
-            "by then, and flattens it too.",
+            f"fell by {late:.2%}; the learning rate falls to {recipe['final_rate']:.0%} of its "
+            "peak by then, and flattens it too.",
             "",
         ]
     lines += ["| step | train | held out |", "|---:|---:|---:|"]
