@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjdiag.api import energy, inspect, loo, mass, probe, read, stability
+    from pjdiag.api import energy, inspect, loo, mass, probe, read, stability, verify
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.errors import PjdiagError
     from pjdiag.results import Result
@@ -30,6 +30,7 @@ _HOMES = {
     "Result": "pjdiag.results",
     "sample": "pjdiag.samples",
     "stability": "pjdiag.api",
+    "verify": "pjdiag.api",
 }
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "read",
     "sample",
     "stability",
+    "verify",
 ]
 
 

@@ -108,3 +108,14 @@ def stability(
 ) -> Result:
     """Scale stability of the kernels: ``diagnostics.stability.stability``."""
     return diagnostics.stability(read(source), lengths, progress=progress)
+
+
+def verify(
+    source: Source,
+    lengths: Sequence[int] | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = no_progress,
+) -> Result:
+    """Exactness of transforms, and parity with the model: ``diagnostics.verification.verify``."""
+    return diagnostics.verify(read(source), lengths, seed=seed, progress=progress)

@@ -230,4 +230,18 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("condition_number", "real", "", "of the far design [A cos, A sin], standardised"),
         ("non_finite", "count", "", "amplitudes that are not finite"),
     ),
+    "verify": _columns(
+        ("subject", "text", "", "checkpoint: its own; standard: a transform of stated parameters"),
+        ("transform", "text", "", "the mechanism, or the standard transform's name"),
+        ("law", "text", "", "group, relative_score, *_growth, attention_logits, attention_output"),
+        ("precision", "text", "", "float32 or float64"),
+        ("eval_length", "count", "tokens", "length T of the window"),
+        ("last_position", "count", "tokens", "last position measured: T-1, or before a clamp"),
+        ("error", "ratio", "", "laws: over |q||k| or |K(a+b) e|; parity: over the largest figure"),
+        ("tolerance", "ratio", "", "what rounding explains, at most 0.01 for a law"),
+        ("growth", "ratio", "", "norm at the last position over that at 0, largest of the samples"),
+        ("clamp_start", "real", "tokens", "30 / damping, where an exponent is clamped; null: none"),
+        ("passed", "flag", "", "error within the tolerance; null where nothing is judged"),
+        ("reason", "text", "", "why it fails, or what is checked"),
+    ),
 }

@@ -20,6 +20,7 @@ from pjdiag.cli.probe_command import probe
 from pjdiag.cli.settings import default_map
 from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
+from pjdiag.cli.verify_command import verify
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
 
 CLICK_ERROR: type[Exception] = next(
@@ -64,6 +65,7 @@ for command, panel in (
     (loo, DIAGNOSE),
     (probe, DIAGNOSE),
     (stability, DIAGNOSE),
+    (verify, DIAGNOSE),
     (train, WORK),
     (plugins, LOOK),
     (doctor, LOOK),
@@ -74,7 +76,7 @@ for command, panel in (
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0 done, 1 the gate is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
+    0 done, 1 a check is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
     the traceback of an error.
     """
     arguments = sys.argv[1:] if arguments is None else arguments

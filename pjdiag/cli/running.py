@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pjdiag.cli.options import Common
-from pjdiag.errors import EXIT_INCONCLUSIVE
+from pjdiag.errors import EXIT_INCONCLUSIVE, EXIT_VIOLATED
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ def run(
     by: Scope,
     eval_length: int | None = None,
     sector: str | None = None,
+    violated: "Callable[[Result], bool] | None" = None,
 ) -> None:
-    """Read the checkpoint, diagnose it, print and write the result, exit with its code."""
+    """Read the checkpoint, diagnose it, print and write the result, exit with its code.
+
+    ``violated`` says whether the result as restricted breaks what the command checks.
+    """
     from pjdiag import api
     from pjdiag.render.output import parse_specs
 
@@ -42,6 +46,8 @@ def run(
     )
     result = diagnose(reading).restricted(common.layer, common.head, sector)
     _print(common, specs, result, Scope.HEAD if common.head is not None else by)
+    if violated is not None and violated(result):
+        raise typer.Exit(EXIT_VIOLATED)
     if result.inconclusive:
         raise typer.Exit(EXIT_INCONCLUSIVE)
 

@@ -22,6 +22,7 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "loo": {"length", "order"},
     "probe": {"length", "precision", "with_affine", "decision", "seed"},
     "stability": {"length"},
+    "verify": {"length", "seed"},
 }
 """Keys of a table with a command's name, beside the shared ones."""
 

@@ -6,6 +6,7 @@ from pjdiag.diagnostics.leave_one_out import leave_one_out
 from pjdiag.diagnostics.mass import mass
 from pjdiag.diagnostics.retrieval import DEFAULT_PRECISIONS, PRECISIONS, probe, probe_variants
 from pjdiag.diagnostics.stability import stability, stability_variants
+from pjdiag.diagnostics.verification import verify, violated
 
 __all__ = [
     "DEFAULT_PRECISIONS",
@@ -18,4 +19,6 @@ __all__ = [
     "probe_variants",
     "stability",
     "stability_variants",
+    "verify",
+    "violated",
 ]

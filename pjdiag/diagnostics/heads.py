@@ -56,15 +56,15 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
     for layer in reading.layers:
         for part in layer.parts:
             if isinstance(part, AdditiveKernel):
-                heads = _sound(layer.num_heads.value, part.loaded.bad)
-                skipped += _excluded(layer.index, part.loaded.bad)
+                heads = sound(layer.num_heads.value, part.loaded.bad)
+                skipped += excluded(layer.index, part.loaded.bad)
                 if heads:
                     kernels.append(
                         LayerKernel(layer.index, part.mechanism, heads, _take(part.kernel, heads))
                     )
             elif spectra and (loaded := part.loaded) is not None:
-                heads = _sound(layer.num_heads.value, loaded.bad)
-                skipped += _excluded(layer.index, loaded.bad)
+                heads = sound(layer.num_heads.value, loaded.bad)
+                skipped += excluded(layer.index, loaded.bad)
                 if heads:
                     chosen = replace(loaded.value, amplitude=loaded.value.amplitude[list(heads)])
                     channels.append(LayerSpectrum(layer.index, part.mechanism, heads, chosen))
@@ -82,12 +82,14 @@ def overflow(layer: int, head: int, what: str) -> Skipped:
     return Skipped(layer, f"{what} overflows", head=head, bad_values=True)
 
 
-def _sound(num_heads: int, bad: Iterable[BadTensor]) -> tuple[int, ...]:
+def sound(num_heads: int, bad: Iterable[BadTensor]) -> tuple[int, ...]:
+    """The heads that no bad tensor spoils."""
     spoiled = {head for tensor in bad for head in tensor.heads}
     return tuple(head for head in range(num_heads) if head not in spoiled)
 
 
-def _excluded(layer: int, bad: Iterable[BadTensor]) -> list[Skipped]:
+def excluded(layer: int, bad: Iterable[BadTensor]) -> list[Skipped]:
+    """An entry for every head that is spoilt, with all its tensors."""
     reasons: dict[int, list[str]] = {}
     for tensor in bad:
         for head in tensor.heads:
