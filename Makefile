@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/.static
 	$(BIN)/pjdiag mass
 	$(BIN)/pjdiag loo --order 2
-	$(BIN)/pjdiag probe --length 4096 --quiet
+	$(BIN)/pjdiag probe --length 32768 --by model --no-decision
 
 test: $(VENV)/.whole
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not nightly"
