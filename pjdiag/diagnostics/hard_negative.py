@@ -24,7 +24,9 @@ DECISION_QUERIES = 96
 """Queries in a bucket."""
 MAX_COLUMNS = 8192
 """Widest code that the classifier is trained on."""
-_DISTANCE_BYTES = 2**25
+CANDIDATES = 4096
+FINALISTS = 8
+"""Candidates of a chunk whose distance is computed without cancellation."""
 
 Codes = Callable[[np.ndarray], np.ndarray]
 """``[T]`` lags to ``[T, F]`` codes."""
@@ -98,16 +100,21 @@ def nearest_confusers(
     """The closest other lag of the bucket in code distance, for each of ``lags``."""
     best = np.full(lags.shape[0], np.inf)
     winner = lags.copy()
-    size = max(1, _DISTANCE_BYTES // (own.size * own.itemsize))
-    for chunk in lag_chunks(bucket.first, bucket.last, dtype, size=size):
-        # Differences, not inner products: far codes differ in their last digits only.
-        distance = ((own[:, None, :] - standard(chunk)[None, :, :]) ** 2).sum(axis=2)
-        distance[lags[:, None] == chunk[None, :].astype(np.int64)] = np.inf
+    for chunk in lag_chunks(bucket.first, bucket.last, dtype, size=CANDIDATES):
+        whole = chunk.astype(np.int64)
+        codes = standard(chunk)
+        square = (codes**2).sum(axis=1)[None, :] - 2 * own @ codes.T
+        square[lags[:, None] == whole[None, :]] = np.inf
+        # Far codes differ in their last digits only: the finalists are compared by difference.
+        count = min(FINALISTS, whole.shape[0])
+        finalists = np.argpartition(square, count - 1, axis=1)[:, :count]
+        distance = ((own[:, None, :] - codes[finalists]) ** 2).sum(axis=2)
+        distance[whole[finalists] == lags[:, None]] = np.inf
         nearest = distance.argmin(axis=1)
-        found = distance[np.arange(lags.shape[0]), nearest]
-        closer = found < best
-        winner = np.where(closer, chunk[nearest].astype(np.int64), winner)
-        best = np.where(closer, found, best)
+        rows = np.arange(lags.shape[0])
+        closer = distance[rows, nearest] < best
+        winner = np.where(closer, whole[finalists[rows, nearest]], winner)
+        best = np.where(closer, distance[rows, nearest], best)
     return winner
 
 

@@ -56,8 +56,9 @@ def _variants(place: Place, length: int) -> str:
     for name, rows in by_variant.items():
         shortest = min(rows, key=lambda row: row["eval_length"])
         (longest,) = [row for row in rows if row["eval_length"] == length]
-        growth = longest["norm_final"] / shortest["norm_final"]
-        (grown if growth > BOUNDED else kept).append(name)
+        before, after = shortest["norm_final"], longest["norm_final"]
+        if before and after is not None:
+            (grown if after / before > BOUNDED else kept).append(name)
     if not grown:
         return f"no coordinate grows by more than {BOUNDED:g} times"
     text = f"{listed(grown)} grow by more than {BOUNDED:g} times"

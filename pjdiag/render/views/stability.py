@@ -85,5 +85,5 @@ def _order(row: Row) -> tuple[str, int]:
 def _cell(row: Row, name: str) -> Cell:
     value = row.get(name)
     if value is None:
-        return BLANK
+        return Cell("singular") if name == "condition_number" else BLANK
     return bare_share(value) if name in SHARES else figure_cell(value)
