@@ -65,12 +65,13 @@ def figures_of(
     law: str, precision: str, length: int, figure: Figure | None, reason: str
 ) -> Figures:
     """A figure over the positions ``0 .. length - 1``; None where there is nothing to judge."""
+    finite = figure is not None and math.isfinite(figure.error)
     return {
         "law": law,
         "precision": precision,
         "eval_length": length,
         "last_position": length - 1,
-        "error": None if figure is None else figure.error,
+        "error": figure.error if figure is not None and finite else None,
         "tolerance": None if figure is None else figure.tolerance,
         "growth": None,
         "clamp_start": None,
@@ -134,8 +135,7 @@ class _Window:
             return _bounded(bound, last)
         if self.clamp is not None and last > self.clamp:
             return (
-                f"the exponent is clamped at {MAX_EXPONENT:g} from position "
-                f"{math.floor(self.clamp):,} on (30 / damping)"
+                f"exponent clamped from position {self.clamp:,.0f} on: {MAX_EXPONENT:g} / damping"
             )
         if figure.passed:
             return BEFORE_CLAMP if last < self.length - 1 else ""
@@ -145,11 +145,15 @@ class _Window:
 
     def _lost(self, last: int) -> str:
         cause = (
-            f"|q||k| grows {self.grown:.2g}-fold"
+            f"|q||k| grows {_short(self.grown)}-fold"
             if self.grown > NOTABLE_GROWTH
-            else f"phases reach {self.transform.rate * last:.2g} rad"
+            else f"phases reach {_short(self.transform.rate * last)} rad"
         )
         return f"lost in {self.precision} rounding: {cause}"
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}".replace("e+", "e")
 
 
 def _bounded(bound: float, last: int) -> str:

@@ -37,7 +37,7 @@ class Figure:
     @property
     def passed(self) -> bool:
         """Whether the error is within the tolerance. An error that is not a number is not."""
-        return self.error <= self.tolerance
+        return bool(self.error <= self.tolerance)
 
 
 def position_grid(last: int) -> np.ndarray:

@@ -118,18 +118,21 @@ def _figures(layer: Layer, transform: PositionTransform, found: CapturedAttentio
     keys = transform.key(found.keys.astype(np.float64), positions)
     logits = layer.scale.value * queries @ keys.swapaxes(-1, -2)  # [H, T, T]
     size = layer.scale.value * _largest_norm(queries) * _largest_norm(keys)
-    rounding = size * (2 * transform.rate * length + transform.head_dim + 4 * transform.order)
+    rounding: float = size * (
+        2 * transform.rate * length + transform.head_dim + 4 * transform.order
+    )
     for part in layer.parts:
         if isinstance(part, AdditiveKernel):
             by_lag, size = _bias(part.kernel, positions)
             lags = np.maximum(np.subtract.outer(np.arange(length), np.arange(length)), 0)
             logits = logits + by_lag[:, lags]
-            rounding += size * (np.abs(part.kernel.omega).max() * length + KERNEL_ROUNDINGS)
+            fastest = float(np.abs(part.kernel.omega).max())
+            rounding += size * (fastest * length + KERNEL_ROUNDINGS)
     causal = np.tri(length, dtype=bool)
     values = found.values.astype(np.float64)
     mixed = softmax(np.where(causal, logits, -np.inf)) @ values
     # An error e of the logits changes the weights by at most 2 e of their size.
-    drift = (2 * rounding + length) * np.abs(values).max()
+    drift = (2 * rounding + length) * float(np.abs(values).max())
     return [
         _figure(LOGITS, length, logits[:, causal], found.logits[:, causal], rounding),
         _figure(OUTPUT, length, mixed, found.mixed, drift),

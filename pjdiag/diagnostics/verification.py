@@ -139,10 +139,7 @@ def _worst_of_layers(rows: Sequence[Row]) -> list[Row]:
 
 
 def _badness(row: Row) -> float:
-    """Error over tolerance, or the growth; what failed without a figure is worst."""
-    if row["error"] is not None and row["tolerance"]:
-        ratio = float(row["error"]) / float(row["tolerance"])
-        return math.inf if math.isnan(ratio) else ratio
-    if row["passed"] is False:
-        return math.inf
-    return float(row["growth"] or 0.0)
+    """Error over tolerance, or the growth; what fails without a figure is worst."""
+    if row["error"] is not None:
+        return float(row["error"]) / float(row["tolerance"])
+    return math.inf if row["passed"] is False else float(row["growth"] or 0.0)

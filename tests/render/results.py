@@ -261,6 +261,44 @@ def stability_result(layers: int = 2) -> Result:
     return result("stability", rows, provenance={"lengths": [128, 32768]})
 
 
+def verify_row(where: Row, law: str, **figures: Any) -> Row:
+    """One law of the checkpoint's RoPE over a window of 32,768 tokens, kept."""
+    usual = {
+        "subject": "checkpoint",
+        "transform": "rope",
+        "precision": "float32",
+        "eval_length": 32768,
+        "error": 1e-5,
+        "tolerance": 1e-3,
+        "passed": True,
+        "reason": "",
+    }
+    made = {**usual, **figures}
+    made.setdefault("last_position", made["eval_length"] - 1)
+    return row("verify", where, law=law, **made)
+
+
+def verify_result(layers: int = 2) -> Result:
+    """Laws and parity that hold, and a standard transform that is not relative."""
+    judged = {"error": None, "tolerance": None, "passed": None}
+    rows = [
+        made
+        for where in (scope(mechanism="rope"), *(scope(n, mechanism="rope") for n in range(layers)))
+        for made in (
+            verify_row(where, "group"),
+            verify_row(where, "relative_score"),
+            verify_row(where, "query_growth", growth=1.0, **judged),
+            verify_row(where, "key_growth", growth=1.0, **judged),
+            verify_row(where, "attention_logits", eval_length=256, error=2e-7),
+            verify_row(where, "attention_output", eval_length=256, error=4e-7),
+        )
+    ]
+    fails = {"error": 0.5, "passed": False, "reason": "bounded shear time is not additive: 0.999"}
+    standard = {"subject": "standard", "transform": "jordan_m2_bounded", **fails}
+    rows.append(verify_row(scope(mechanism="jordan"), "group", **standard))
+    return result("verify", rows, provenance={"lengths": [32768]})
+
+
 BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
 
 EVERY_RESULT = {
@@ -270,4 +308,5 @@ EVERY_RESULT = {
     "loo": loo_result({"order:0": 0.2, "order:1": 2e-5, "sector:affine": 0.4}, layers=2),
     "probe": probe_result(layers=2),
     "stability": stability_result(),
+    "verify": verify_result(),
 }
