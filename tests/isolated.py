@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -29,9 +30,7 @@ def only(folder: Path, names: Iterable[str]) -> Path:
     _link(folder / "pjdiag", ROOT / "pjdiag")
     _link(folder / "pjdiag_plugins", ROOT / "plugins" / "pjdiag_plugins")
     _link(folder / "pjdiag_samples", ROOT / "sample_checkpoints")
-    own = distribution("pjdiag")
-    metadata = next(f.parts[0] for f in own.files or [] if f.parts[0].endswith(".dist-info"))
-    _link(folder / metadata, Path(str(own.locate_file(metadata))))
+    _write_metadata(folder / "pjdiag-0.dist-info")
     return folder
 
 
@@ -49,6 +48,18 @@ def run(
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+def _write_metadata(folder: Path) -> None:
+    """What tells ``importlib.metadata`` the version and the entry points of pjdiag."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folder.mkdir()
+    lines = ["Metadata-Version: 2.1", "Name: pjdiag", f"Version: {project['version']}", ""]
+    (folder / "METADATA").write_text("\n".join(lines), encoding="utf-8")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _link(link: Path, target: Path) -> None:
