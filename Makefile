@@ -42,7 +42,7 @@ bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/kernel_lags.py
 
 samples: $(VENV)/.whole
-	$(BIN)/python -m pjdiag.lab.samples language-full -o runs/language_full
+	$(BIN)/pjdiag train --sample language-full -o runs/language_full
 
 nightly: test bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly

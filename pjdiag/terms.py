@@ -227,7 +227,7 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("local_collision", "share", "", "far increments below 1e-3 rad"),
         ("wrapped_collision", "share", "", "far phases mod 2 pi nearer than 1e-3 rad to another"),
         ("wrapped_nearest", "real", "rad", "distance to the nearest far phase, lower median"),
-        ("condition_number", "real", "", "of the far design [A cos, A sin], standardised; null: singular"),
+        ("condition_number", "real", "", "of the standardised far [A cos, A sin]; null: singular"),
         ("non_finite", "count", "", "amplitudes that are not finite"),
     ),
     "verify": _columns(

@@ -1,16 +1,18 @@
 """pjdiag train."""
 
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pjdiag.errors import MissingDependencyError
+from pjdiag.cli.running import command_line
+from pjdiag.errors import MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
-    from pjdiag.lab.recipe import Progress, ProgressCallback
+    from pjdiag.lab.recipe import Progress, ProgressCallback, TrainOutcome
 
 MODEL = "Model"
 SCHEDULE = "Schedule"
@@ -23,22 +25,30 @@ class Task(StrEnum):
 
 
 def train(
-    data: Annotated[
-        list[Path],
-        typer.Option(help="Text file, or a folder of .txt files, one work each; repeatable."),
-    ],
-    held_out: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME", help="A work (file name without suffix) to hold out; repeatable."
-        ),
-    ],
     output: Annotated[
         Path,
         typer.Option(
             "--output", "-o", metavar="FOLDER", help="Folder for checkpoint, card and run state."
         ),
     ],
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text file, or a folder of .txt files, one work each; repeatable."),
+    ] = None,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A work (file name without suffix) to hold out; repeatable."
+        ),
+    ] = None,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make a shipped sample again: language-full. Its recipe and text are fixed; the "
+            "text is downloaded, or its archive given as --data.",
+        ),
+    ] = None,
     task: Annotated[Task, typer.Argument(help="language: a byte-level model.")] = Task.LANGUAGE,
     method: Annotated[
         str,
@@ -75,55 +85,70 @@ def train(
     The same command in the same folder goes on where an interrupted run stopped.
     """
     del task  # one task so far
-    recipe, corpus = _prepare(
-        data,
-        held_out,
-        model={
-            "method": method,
-            "train_length": train_length,
-            "embed_dim": embed_dim,
-            "num_heads": num_heads,
-            "layers": layers,
-            "max_order": max_order,
-        },
-        schedule={
-            "steps": steps,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "position_learning_rate": position_learning_rate,
-            "warmup_steps": warmup_steps,
-            "eval_every": eval_every,
-            "seed": seed,
-        },
-    )
+    _require_torch()
+    report = None if quiet else _reporter()
+    if sample is not None:
+        _say(_sample_run(sample, output, data or [], report))
+        return
+    if not data or not held_out:
+        raise UsageError(
+            "there is no text to train on, or none to hold out",
+            "pass --data FOLDER and --held-out NAME, or --sample language-full",
+        )
+    from pjdiag.lab.corpora import read_corpus
+    from pjdiag.lab.recipe import TrainRecipe
     from pjdiag.lab.training import train as run_training
+    from pjdiag.models.config import ModelConfig
 
-    source = ", ".join(path.name for path in data)
-    outcome = run_training(recipe, corpus, output, None if quiet else _reporter(steps), source)
+    recipe = TrainRecipe(
+        model=ModelConfig(
+            method=method,
+            train_length=train_length,
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            layers=layers,
+            max_order=max_order,
+        ),
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        position_learning_rate=position_learning_rate,
+        warmup_steps=warmup_steps,
+        eval_every=eval_every,
+        seed=seed,
+    )
+    corpus = read_corpus(data, held_out)
+    source = f"Text files given as --data: {', '.join(path.name for path in data)}."
+    _say(run_training(recipe, corpus, output, report, source, command_line()))
+
+
+def _sample_run(
+    name: str, output: Path, data: list[Path], report: "ProgressCallback | None"
+) -> "TrainOutcome":
+    from pjdiag.lab.samples import make_sample
+
+    if len(data) > 1:
+        raise UsageError(f"{len(data)} archives were given", "pass one --data with --sample")
+    return make_sample(name, output, data[0] if data else None, report)
+
+
+def _say(outcome: "TrainOutcome") -> None:
     typer.echo(
         f"Held-out loss {outcome.final_held_out_loss:.4f} nats per byte over "
-        f"{outcome.held_out_bytes:,} bytes (best at step {outcome.best_step}), "
+        f"{outcome.held_out_bytes:,} bytes (best at step {outcome.best_step:,}), "
         f"{outcome.parameters:,} parameters, {outcome.minutes:.1f} minutes."
     )
-    typer.echo(f"{outcome.checkpoint}\nNext: pjdiag mass {outcome.checkpoint}")
+    typer.echo(f"Next: pjdiag mass {shlex.quote(str(outcome.checkpoint))}")
 
 
-def _prepare(
-    data: list[Path], held_out: list[str], model: dict[str, Any], schedule: dict[str, Any]
-) -> tuple[Any, Any]:
+def _require_torch() -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
         raise MissingDependencyError("training needs torch", "pip install torch")
-    from pjdiag.lab.corpora import read_corpus
-    from pjdiag.lab.recipe import TrainRecipe
-    from pjdiag.models.config import ModelConfig
-
-    recipe = TrainRecipe(model=ModelConfig(**model), **schedule)
-    return recipe, read_corpus(data, held_out)
 
 
-def _reporter(steps: int) -> "ProgressCallback":
+def _reporter() -> "ProgressCallback":
     """A bar on a terminal; elsewhere one line per held-out loss."""
     if not sys.stderr.isatty():
         return _report_line
@@ -137,13 +162,13 @@ def _reporter(steps: int) -> "ProgressCallback":
         TextColumn("loss {task.fields[loss]:.4f}, held out {task.fields[held_out]}"),
         console=Console(stderr=True),
     )
-    task = bar.add_task("training", total=steps, loss=float("nan"), held_out="-")
+    task = bar.add_task("training", total=None, loss=float("nan"), held_out="-")
     bar.start()
 
     def report(progress: "Progress") -> None:
         if progress.held_out_loss is not None:
             bar.update(task, held_out=f"{progress.held_out_loss:.4f}")
-        bar.update(task, completed=progress.step, loss=progress.loss)
+        bar.update(task, total=progress.steps, completed=progress.step, loss=progress.loss)
         if progress.step == progress.steps:
             bar.stop()
 

@@ -135,6 +135,9 @@ def _head_parts(queries: np.ndarray, candidates: np.ndarray) -> Parts:
 
 
 def _sum(total: Parts | None, part: Parts) -> Parts:
+    """``total`` with ``part`` added to its own arrays."""
     if total is None:
-        return part
-    return total[0] + part[0], total[1] + part[1], total[2] + part[2]
+        return part[0].copy(), part[1].copy(), part[2].copy()
+    for array, addition in zip(total, part, strict=True):
+        array += addition
+    return total

@@ -14,7 +14,7 @@ from pjdiag.errors import MissingDependencyError
 from pjdiag.terms import Bucket
 
 if TYPE_CHECKING:
-    pass
+    import torch
 
 WIDTH = 96
 STEPS = 600
@@ -136,23 +136,12 @@ def _train(
             "the trained decision needs torch", "pip install torch, or pass --no-decision"
         ) from error
     table = torch.from_numpy(standard(np.arange(1, train_length, dtype=dtype))).float()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = _network(table.shape[1])
-    optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
-    loss_of = torch.nn.BCEWithLogitsLoss()
-    labels = torch.cat([torch.ones(BATCH // 2), torch.zeros(BATCH // 2)])
-    for _ in range(STEPS):
-        first, second = torch.randint(table.shape[0], (2, BATCH // 2), generator=generator).unbind()
-        apart = (table[first] - table[second]).abs()
-        pairs = torch.cat([torch.zeros_like(apart), apart])
-        # A random pair can be the same lag twice.
-        same = torch.cat([labels[: BATCH // 2], (first == second).float()])
-        optimiser.zero_grad(set_to_none=True)
-        loss = loss_of(network(pairs).squeeze(1), same)
-        loss.backward()
-        optimiser.step()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # layers this small lose more to waiting than they gain
+    try:
+        network = _fit(table, seed)
+    finally:
+        torch.set_num_threads(threads)
 
     def decide(differences: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -161,6 +150,30 @@ def _train(
         return decided
 
     return decide
+
+
+def _fit(table: torch.Tensor, seed: int) -> Any:
+    """The classifier, trained on pairs of rows of ``table``."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = _network(table.shape[1])
+    optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    identical = torch.ones(BATCH // 2)
+    for _ in range(STEPS):
+        pairs = torch.randint(table.shape[0], (2, BATCH // 2), generator=generator)
+        first, second = pairs.unbind()
+        apart = (table[first] - table[second]).abs()
+        # A random pair can be the same lag twice.
+        same = torch.cat([identical, (first == second).float()])
+        optimiser.zero_grad(set_to_none=True)
+        loss = loss_of(network(torch.cat([torch.zeros_like(apart), apart])).squeeze(1), same)
+        loss.backward()
+        optimiser.step()
+    return network
 
 
 def _network(columns: int) -> Any:

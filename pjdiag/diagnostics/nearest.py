@@ -71,24 +71,24 @@ class Search:
 
     def update(self, products: np.ndarray, candidate_norm: np.ndarray, first_lag: int) -> None:
         """Take in one chunk: dot products ``[Q, n]`` of candidates from ``first_lag`` on."""
-        inverse = [
-            np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
-            for norm in (self.query_norm, candidate_norm)
-        ]
-        scores = products * inverse[0][:, None]
-        scores *= inverse[1][None, :]
-        columns = self.queries - first_lag
-        inside = np.flatnonzero((columns >= 0) & (columns < scores.shape[1]))
-        self.ties += (scores >= (self.own - TIE).astype(scores.dtype)[:, None]).sum(axis=1)
+        # Cosines times the query's norm: a row's order and winner do not depend on it.
+        scores = products * _inverse(candidate_norm)
+        to_cosine = _inverse(self.query_norm)
         rows = np.arange(scores.shape[0])
         winner = scores.argmax(axis=1)
-        top = scores[rows, winner]
+        top = scores[rows, winner] * to_cosine
+        threshold = self.own - TIE
+        for row in np.flatnonzero(top >= threshold):
+            self.ties[row] += int((scores[row] * to_cosine[row] >= threshold[row]).sum())
         better = top > self.best
         self.best_lag = np.where(better, winner + first_lag, self.best_lag)
         self.best = np.where(better, top, self.best)
-        self.own[inside] = scores[inside, columns[inside]]
+        columns = self.queries - first_lag
+        inside = np.flatnonzero((columns >= 0) & (columns < scores.shape[1]))
+        self.own[inside] = scores[inside, columns[inside]] * to_cosine[inside]
         scores[inside, columns[inside]] = -np.inf
-        self.best_other = np.maximum(self.best_other, scores.max(axis=1))
+        top[inside] = scores[inside].max(axis=1) * to_cosine[inside]
+        self.best_other = np.maximum(self.best_other, top)
 
     def figures(self, chosen: np.ndarray) -> dict[str, float | int]:
         """The probe's figures over the queries at positions ``chosen``."""
@@ -104,3 +104,9 @@ class Search:
             "min_margin": float(margin.min()),
             "ties": float(self.ties[chosen].mean()),
         }
+
+
+def _inverse(norm: np.ndarray) -> np.ndarray:
+    """``1 / norm``, and 0 where the code is zero: it then scores 0 with everything."""
+    inverse: np.ndarray = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    return inverse

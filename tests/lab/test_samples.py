@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pjdiag.errors import DataError
+from pjdiag.errors import DataError, UsageError
 from pjdiag.lab.corpora import Corpus, Work
-from pjdiag.lab.samples import EXCERPT_BYTES, RECIPES, excerpt, main, shakespeare, works_in
+from pjdiag.lab.samples import EXCERPT_BYTES, RECIPES, excerpt, make_sample, shakespeare, works_in
 from pjdiag.models.causal_lm import CausalLM
 
 
@@ -56,15 +56,10 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
         shakespeare(tmp_path / "missing.tar.gz")
 
 
-def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    missing = tmp_path / "missing.tar.gz"
-    assert main(["language-full", "-o", str(out), "--sdist", str(missing)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert len(said.err.splitlines()) == 1
-    assert not out.exists()
+def test_an_unknown_sample_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no sample 'opera'"):
+        make_sample("opera", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_excerpt_is_whole_lines_of_one_work() -> None:
