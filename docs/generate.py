@@ -23,7 +23,8 @@ from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(
-    r"<!-- (?P<kind>help|output|columns): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL
+    r"<!-- (?P<kind>help|columns|output|rounding): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end -->",
+    re.DOTALL,
 )
 NUMBER = re.compile(r"[<>]?-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
 BARS = re.compile(r"[\u2580-\u259f]")
@@ -59,13 +60,17 @@ def stale(text: str) -> list[str]:
 
 
 def _same(old: str, new: str, kind: str) -> bool:
-    if kind != "output":
+    if kind in ("help", "columns"):
         return old.strip() == new.strip()
     words = [NUMBER.sub("#", BARS.sub("", text)).split() for text in (old, new)]
     figures = [[_value(number) for number in NUMBER.findall(text)] for text in (old, new)]
-    return words[0] == words[1] and all(
+    return words[0] == words[1] and (kind == "rounding" or _close(*figures))
+
+
+def _close(old: list[float], new: list[float]) -> bool:
+    return all(
         abs(a - b) <= max(RELATIVE * max(abs(a), abs(b)), ABSOLUTE)
-        for a, b in zip(*figures, strict=True)
+        for a, b in zip(old, new, strict=True)
     )
 
 
@@ -115,7 +120,12 @@ def _columns(name: str) -> str:
     return "\n".join(lines)
 
 
-MAKERS: dict[str, Callable[[str], str]] = {"help": _help, "output": _output, "columns": _columns}
+MAKERS: dict[str, Callable[[str], str]] = {
+    "help": _help,
+    "columns": _columns,
+    "output": _output,
+    "rounding": _output,
+}
 
 
 def main() -> int:
