@@ -62,9 +62,11 @@ def energy(
     source: Source,
     lengths: Sequence[int] | None = None,
     lag_weights: LagWeights = LagWeights.UNIFORM,
+    *,
+    centred: bool = False,
 ) -> Result:
     """Functional energy over windows and lag buckets: ``diagnostics.energy.energy``."""
-    return diagnostics.energy(read(source), lengths, lag_weights)
+    return diagnostics.energy(read(source), lengths, lag_weights, centred=centred)
 
 
 def loo(

@@ -173,6 +173,7 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("window", "count", "tokens", "number of lags T"),
         ("bucket", "text", "", "lag bucket relative to the train length; all: lags 0..T-1"),
         ("lag_weights", "text", "", "uniform, or causal (T - d)"),
+        ("centred", "flag", "", "each row's mean over its lags is taken out first"),
         ("functional_energy", "ratio", "", "||C_r|| / ||b_S||; exceeds 1 where orders cancel"),
         ("kernel_energy", "ratio", "", "||C|| / ||b||, b the full kernel with affine"),
         ("energy_share", "share", "", "||C||^2 over the sum of ||C||^2"),

@@ -21,6 +21,12 @@ def energy(
         LagWeights,
         typer.Option(help="uniform: lags count equally; causal: as often as they occur, T - d."),
     ] = LagWeights.UNIFORM,
+    centred: Annotated[
+        bool,
+        typer.Option(
+            "--centred", help="Take out each row's mean first: softmax ignores constants."
+        ),
+    ] = False,
     sector: Annotated[Sector | None, typer.Option(help="Only this sector.")] = None,
 ) -> None:
     """Functional energy: how large each sector and order is as a function of the lag.
@@ -32,6 +38,6 @@ def energy(
     def diagnose(reading: "Reading") -> "Result":
         from pjdiag import api
 
-        return api.energy(reading, lengths, lag_weights)
+        return api.energy(reading, lengths, lag_weights, centred=centred)
 
     run(common, diagnose, by=Scope.MODEL, sector=sector)

@@ -14,7 +14,7 @@ from pjdiag.diagnostics.lags import check_lengths, lag_chunks
 from pjdiag.diagnostics.mass import AFFINE_ORDER, POOLED
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
-from pjdiag.position.kernel import gated_components, jet_sectors
+from pjdiag.position.kernel import PositionKernel, gated_components, jet_sectors
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import Bucket, LagWeights, Sector, lag_buckets
 
@@ -22,6 +22,16 @@ DEGENERATE = 1e-9
 """A denominator below this share of the largest component gives no ratio."""
 
 Key = tuple[str, int | None]
+FULL: Key = ("full", None)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a component is weighed."""
+
+    lag_weights: LagWeights
+    centred: bool
+    """Whether each row's mean is taken out first: softmax ignores constants."""
 
 
 @dataclass
@@ -37,6 +47,9 @@ class Squares:
 
     def add(self, key: Key, value: float) -> None:
         """Add ``value`` to the sum at ``key``."""
+        if key == FULL:
+            self.full += value
+            return
         self.by_key[key] = self.by_key.get(key, 0.0) + value
 
 
@@ -45,6 +58,8 @@ def energy(
     reading: Reading,
     lengths: Sequence[int] | None = None,
     lag_weights: LagWeights = LagWeights.UNIFORM,
+    *,
+    centred: bool = False,
 ) -> Result:
     """Energy of each sector and order over windows of T lags and over lag buckets.
 
@@ -53,22 +68,26 @@ def energy(
     orders cancel. ``kernel_energy = ||C|| / ||b||``, b the full kernel with affine.
     ``energy_share`` is ``||C||^2`` over the sum of ``||C||^2``: over all sectors and orders for
     one sector's rows, over the orders for ``fj+lc``. Lags are 0..T-1, weighted equally or by
-    ``T - d``. Aggregates add the squares of heads and layers and then divide. ``lengths`` in
-    tokens, default the train length. Raises UsageError for a length below 2.
+    ``T - d``; ``centred`` takes each row's mean over its lags out first, as softmax does (causal:
+    every row; uniform: the last one). Aggregates add the squares of heads and layers and then
+    divide. ``lengths`` in tokens, default the train length. Raises UsageError for a length
+    below 2.
     """
     train_length = require_train_length(reading)
+    measure = Measure(LagWeights(lag_weights), centred)
     windows = check_lengths(lengths if lengths is not None else [train_length])
     sound = sound_heads(reading, spectra=False)
     rows: list[Row] = []
     problems: list[Skipped] = []
     for window in windows:
         for bucket in (Bucket("all", 0, window - 1), *lag_buckets(train_length, window)):
-            items, bad = _measure(sound.kernels, bucket, window, lag_weights)
+            items, bad = _measure(sound.kernels, bucket, window, measure)
             problems += [entry for entry in bad if entry not in problems]
             where = {
                 "window": window,
                 "bucket": bucket.name,
-                "lag_weights": LagWeights(lag_weights).value,
+                "lag_weights": measure.lag_weights.value,
+                "centred": centred,
             }
             rows += [row for group in groups(items) for row in _rows(group, where)]
     return outcome(
@@ -77,20 +96,21 @@ def energy(
         rows,
         (*sound.skipped, *problems),
         lengths=list(windows),
-        lag_weights=LagWeights(lag_weights).value,
+        lag_weights=measure.lag_weights.value,
+        centred=centred,
     )
 
 
 def _measure(
-    layers: Sequence[LayerKernel], bucket: Bucket, window: int, lag_weights: LagWeights
+    layers: Sequence[LayerKernel], bucket: Bucket, window: int, measure: Measure
 ) -> tuple[list[HeadItem[Squares]], list[Skipped]]:
     items: list[HeadItem[Squares]] = []
     problems: list[Skipped] = []
     for layer in layers:
-        squares = [Squares() for _ in layer.heads]
-        for lags in lag_chunks(bucket.first, bucket.last):
-            weights = np.ones_like(lags) if lag_weights == LagWeights.UNIFORM else window - lags
-            _add_chunk(squares, layer, lags, weights)
+        if measure.centred:
+            squares = _centred_squares(layer, bucket, window, measure.lag_weights)
+        else:
+            squares = _plain_squares(layer, bucket, window, measure.lag_weights)
         for head, value in zip(layer.heads, squares, strict=True):
             if np.isfinite([value.full, *value.by_key.values()]).all():
                 items.append(HeadItem(layer.layer, head, layer.mechanism, value))
@@ -99,11 +119,56 @@ def _measure(
     return items, problems
 
 
-def _add_chunk(
-    squares: Sequence[Squares], layer: LayerKernel, lags: np.ndarray, weights: np.ndarray
-) -> None:
-    """Add the lags of one chunk to every head's sums."""
-    kernel = layer.kernel
+def _plain_squares(
+    layer: LayerKernel, bucket: Bucket, window: int, lag_weights: LagWeights
+) -> list[Squares]:
+    squares = [Squares() for _ in layer.heads]
+    for lags in lag_chunks(bucket.first, bucket.last):
+        weights = np.ones_like(lags) if lag_weights == LagWeights.UNIFORM else window - lags
+        for key, function in _functions(layer.kernel, lags).items():
+            for head, value in enumerate((function**2) @ weights):
+                squares[head].add(key, float(value))
+    return squares
+
+
+def _centred_squares(
+    layer: LayerKernel, bucket: Bucket, window: int, lag_weights: LagWeights
+) -> list[Squares]:
+    """As ``_plain_squares``, each row's mean over its own lags 0..i taken out first."""
+    lags = np.arange(window, dtype=np.float64)
+    inside = slice(bucket.first, bucket.last + 1)
+    squares = []
+    for position in range(len(layer.heads)):
+        head = Squares()
+        for key, (function,) in _functions(layer.kernel.head(position), lags).items():
+            head.add(key, row_centred_square(function, inside, lag_weights))
+        squares.append(head)
+    return squares
+
+
+def row_centred_square(function: np.ndarray, inside: slice, lag_weights: LagWeights) -> float:
+    """``sum (C_d - mean_i C)^2`` over the lags ``inside``, what softmax can see of C ``[T]``.
+
+    Row i has the lags 0..i and their mean. Causal: over all rows i < T; uniform: over the last
+    row only. O(T).
+
+    >>> row_centred_square(np.full(5, 3.0), slice(0, 5), LagWeights.CAUSAL)
+    0.0
+    """
+    shifted = function - function.mean()
+    if lag_weights == LagWeights.UNIFORM:
+        return float((shifted[inside] ** 2).sum())
+    length = function.shape[0]
+    means = np.cumsum(shifted) / np.arange(1, length + 1)
+    later = np.cumsum(means[::-1])[::-1][inside]
+    later_square = np.cumsum((means**2)[::-1])[::-1][inside]
+    rows = np.arange(length, 0, -1)[inside]
+    part = shifted[inside]
+    return max(float((rows * part**2 - 2 * part * later + later_square).sum()), 0.0)
+
+
+def _functions(kernel: PositionKernel, lags: np.ndarray) -> dict[Key, np.ndarray]:
+    """Every function that is measured, ``[H, T]``: components, sector sums, the full kernel."""
     parts = {sector: gated_components(kernel, sector, lags) for sector in kernel.sectors}
     functions: dict[Key, np.ndarray] = {}
     for sector, part in parts.items():
@@ -116,12 +181,8 @@ def _add_chunk(
         pooled = np.sum(jets, axis=0)
         functions[POOLED, None] = pooled.sum(axis=1)
         functions.update({(POOLED, order): pooled[:, order] for order in range(pooled.shape[1])})
-    for key, function in functions.items():
-        for head, value in enumerate((function**2) @ weights):
-            squares[head].add(key, float(value))
-    full = np.sum([part.sum(axis=1) for part in parts.values()], axis=0)
-    for head, value in enumerate((full**2) @ weights):
-        squares[head].full += float(value)
+    functions[FULL] = np.sum([part.sum(axis=1) for part in parts.values()], axis=0)
+    return functions
 
 
 def _rows(group: Group[Squares], where: Mapping[str, Any]) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import pjdiag
 from pjdiag.diagnostics import lags as lag_module
 from pjdiag.errors import UsageError
+from pjdiag.position.kernel import gated_components
 from pjdiag.terms import LagWeights, Sector, lag_buckets
 from tests import oracle
 from tests.diagnostics.kernels import golden, golden_reading, kernels_of, oracle_heads
@@ -139,3 +140,57 @@ def test_chunks_make_no_difference(tmp_path, monkeypatch):
 def test_useless_lengths(tmp_path, lengths):
     with pytest.raises(UsageError, match="length"):
         pjdiag.energy(full_native(tmp_path / "m.safetensors"), lengths)
+
+
+@pytest.mark.parametrize("weights", list(LagWeights))
+def test_centred_energies_are_those_of_centred_rows(tmp_path, weights):
+    reading = pjdiag.read(full_native(tmp_path / "m.safetensors", layers=1))
+    window = 300
+    result = pjdiag.energy(reading, [window], weights, centred=True)
+    lags = np.arange(float(window))
+    kernel = kernels_of(reading)[0]
+    parts = {s: gated_components(kernel, s, lags) for s in kernel.sectors}
+    full = sum(part.sum(axis=1) for part in parts.values())
+
+    def square(function, first, last):
+        rows = range(window) if weights == LagWeights.CAUSAL else [window - 1]
+        return sum(
+            ((function[: i + 1] - function[: i + 1].mean())[first : last + 1] ** 2).sum()
+            for i in rows
+        )
+
+    for name, first, last in (("all", 0, window - 1), ("train", 1, 127), ("x1_4", 128, 299)):
+        for head in range(2):
+            where = {"scope": "head", "head": head, "bucket": name}
+            whole = square(full[head], first, last)
+            for sector in ("fj", "lc"):
+                own = parts[Sector(sector)][head]
+                wanted = [np.sqrt(square(part, first, last) / whole) for part in own]
+                found = column(result, "kernel_energy", sector=sector, **where)
+                assert found == pytest.approx(wanted, rel=1e-9)
+                jets = square(own.sum(axis=0), first, last)
+                wanted = [np.sqrt(square(part, first, last) / jets) for part in own]
+                found = column(result, "functional_energy", sector=sector, **where)
+                assert found == pytest.approx(wanted, rel=1e-9)
+
+
+def test_a_constant_has_no_centred_energy(tmp_path):
+    raw = random_raw({Sector.FJ, Sector.AFFINE}, 1, 0, np.random.default_rng(5))
+    raw["omega"][:] = 0.0
+    raw["raw_fj_damping"][:] = -800.0
+    path = write_native(
+        tmp_path / "m.safetensors",
+        [raw],
+        method="fj_affine",
+        num_heads=1,
+        max_order=0,
+        embed_dim=8,
+    )
+    (row,) = pjdiag.energy(path, [64], centred=True).select(
+        scope="model", sector="fj", jet_order=0, bucket="all"
+    )
+    assert row["kernel_energy"] == pytest.approx(0.0, abs=1e-9)
+    (plain,) = pjdiag.energy(path, [64]).select(
+        scope="model", sector="fj", jet_order=0, bucket="all"
+    )
+    assert plain["kernel_energy"] > 0.01
