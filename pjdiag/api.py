@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pjdiag import adapters, diagnostics
+from pjdiag import adapters
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.results import Result
-from pjdiag.terms import LagWeights
+from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,12 +50,16 @@ def read(
 
 def inspect(source: Source) -> Result:
     """Mechanism, heads and frequencies of each layer: ``diagnostics.inspection.inspect``."""
-    return diagnostics.inspect(read(source))
+    from pjdiag.diagnostics.inspection import inspect as measure
+
+    return measure(read(source))
 
 
 def mass(source: Source) -> Result:
     """Effective mass by sector and jet order: ``diagnostics.mass.mass``."""
-    return diagnostics.mass(read(source))
+    from pjdiag.diagnostics.mass import mass as measure
+
+    return measure(read(source))
 
 
 def energy(
@@ -66,7 +70,9 @@ def energy(
     centred: bool = False,
 ) -> Result:
     """Functional energy over windows and lag buckets: ``diagnostics.energy.energy``."""
-    return diagnostics.energy(read(source), lengths, lag_weights, centred=centred)
+    from pjdiag.diagnostics.energy import energy as measure
+
+    return measure(read(source), lengths, lag_weights, centred=centred)
 
 
 def loo(
@@ -78,23 +84,25 @@ def loo(
     progress: Progress = no_progress,
 ) -> Result:
     """Leave one order or sector out: ``diagnostics.leave_one_out.leave_one_out``."""
-    return diagnostics.leave_one_out(
-        read(source), order=order, lengths=lengths, target=target, progress=progress
-    )
+    from pjdiag.diagnostics.leave_one_out import leave_one_out as measure
+
+    return measure(read(source), order=order, lengths=lengths, target=target, progress=progress)
 
 
 def probe(
     source: Source,
     lengths: Sequence[int] | None = None,
     *,
-    precisions: Sequence[str] = diagnostics.DEFAULT_PRECISIONS,
+    precisions: Sequence[str] = DEFAULT_PRECISIONS,
     with_affine: bool = False,
     decision: bool = True,
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> Result:
     """Resolution of position codes: ``diagnostics.retrieval.probe``."""
-    return diagnostics.probe(
+    from pjdiag.diagnostics.retrieval import probe as measure
+
+    return measure(
         read(source),
         lengths,
         precisions=precisions,
@@ -109,7 +117,9 @@ def stability(
     source: Source, lengths: Sequence[int] | None = None, *, progress: Progress = no_progress
 ) -> Result:
     """Scale stability of the kernels: ``diagnostics.stability.stability``."""
-    return diagnostics.stability(read(source), lengths, progress=progress)
+    from pjdiag.diagnostics.stability import stability as measure
+
+    return measure(read(source), lengths, progress=progress)
 
 
 def verify(
@@ -120,4 +130,6 @@ def verify(
     progress: Progress = no_progress,
 ) -> Result:
     """Exactness of transforms, and parity with the model: ``diagnostics.verification.verify``."""
-    return diagnostics.verify(read(source), lengths, seed=seed, progress=progress)
+    from pjdiag.diagnostics.verification import verify as measure
+
+    return measure(read(source), lengths, seed=seed, progress=progress)

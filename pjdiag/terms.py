@@ -67,6 +67,11 @@ class Mechanism(StrEnum):
     UNKNOWN = "unknown"
 
 
+PRECISIONS = ("fp32", "fp64", "int8", "int4")
+"""How position codes can be stored."""
+DEFAULT_PRECISIONS = ("fp32", "int8", "int4")
+
+
 @dataclass(frozen=True)
 class Bucket:
     """A range of lags, both ends included."""

@@ -65,7 +65,7 @@ def _print_variants(
     common: Common, lengths: list[int] | None, precisions: list[str], decision: bool, seed: int
 ) -> None:
     def measure(settings: dict[str, Any]) -> "Result":
-        from pjdiag.diagnostics import probe_variants
+        from pjdiag.diagnostics.retrieval import probe_variants
 
         with progress_bar("probing", quiet=common.quiet) as progress:
             return probe_variants(

@@ -20,7 +20,7 @@ def stability(common: Common, length: Lengths = None, variants: Variants = False
     """
     lengths = None if length is None else parse_lengths(length)
     if variants:
-        from pjdiag.diagnostics import stability_variants
+        from pjdiag.diagnostics.stability import stability_variants
 
         print_table(common, lambda settings: stability_variants(lengths, **settings))
         return

@@ -34,7 +34,7 @@ def verify(
             return api.verify(reading, lengths, seed=seed, progress=progress)
 
     def violated(result: "Result") -> bool:
-        from pjdiag.diagnostics import violated as is_violated
+        from pjdiag.diagnostics.verification import violated as is_violated
 
         return is_violated(result)
 

@@ -23,10 +23,8 @@ from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import MissingDependencyError, UsageError
 from pjdiag.position.variants import VARIANTS, Variant, variant_codes
 from pjdiag.results import Result, Row
-from pjdiag.terms import Family, Scope, lag_buckets
+from pjdiag.terms import DEFAULT_PRECISIONS, PRECISIONS, Family, Scope, lag_buckets
 
-PRECISIONS = ("fp32", "fp64", "int8", "int4")
-DEFAULT_PRECISIONS = ("fp32", "int8", "int4")
 DEFAULT_LENGTH = 32768
 QUERIES = 128
 VARIANT_CYCLES = (5, 17, 61)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pjdiag
-from pjdiag.diagnostics import stability_variants
+from pjdiag.diagnostics.stability import stability_variants
 from pjdiag.diagnostics.stability_figures import (
     amplitude_figures,
     far_positions,

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pjdiag.diagnostics import probe_variants
 from pjdiag.diagnostics.hard_negative import (
     Standardised,
     hard_negative_decision,
     nearest_confusers,
 )
+from pjdiag.diagnostics.retrieval import probe_variants
 from pjdiag.position.variants import VARIANTS, order_amplitudes, variant_codes
 from pjdiag.terms import Bucket
 from tests.diagnostics.kernels import DATA

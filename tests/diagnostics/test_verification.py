@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import pjdiag
-from pjdiag.diagnostics import violated
 from pjdiag.diagnostics.law_figures import BEFORE_CLAMP, NO_GROUP, ONLY_THE_LAG
+from pjdiag.diagnostics.verification import violated
 from pjdiag.errors import CheckpointError, UsageError
 from pjdiag.results import Result
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS
