@@ -288,3 +288,16 @@ def test_the_next_command_keeps_a_train_length_that_was_given() -> None:
     given = {"train_length": 512, "train_length_source": "--train-length"}
     said = next_command(mass_result(checkpoint=given))
     assert said == "pjdiag loo runs/model.safetensors --train-length 512"
+
+
+def test_probe_says_which_coordinates_are_told_apart() -> None:
+    accuracy = {"scaled": 1.0, "log": 0.99, "lc_amp_only": 0.7, "lc": 0.5}
+    rows = tuple(
+        {**made, "hard_pair_accuracy": share, "random_pair_accuracy": 1.0}
+        for variant, share in accuracy.items()
+        for made in probe_rows(scope(), {"fp32": {"x16_32": 1.0}}, variant=variant)
+    )
+    assert headline(Result("probe", {}, {}, rows)) == (
+        "At 32,768 tokens a lag is told from its nearest confuser by scaled and log, in part by "
+        "lc_amp_only, no better than chance by lc for queries beyond 16 L"
+    )

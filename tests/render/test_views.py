@@ -305,8 +305,24 @@ def test_probe_names_variants_and_families_only_where_they_differ() -> None:
         *probe_rows(scope(), buckets, variant="raw", family="additive"),
         *probe_rows(scope(), buckets, variant="lc", family="multiplicative"),
     ]
-    top1, _ = view(result("probe", rows), Scope.MODEL, False)
+    _, top1, *_ = view(result("probe", rows), Scope.MODEL, True)
     assert [line[1:3] for line in texts(top1)] == [["raw", "additive"], ["lc", "multiplicative"]]
+
+
+def test_coordinates_open_with_scale_against_resolution() -> None:
+    buckets = {"fp32": {"train": 1.0, "x1_4": 0.9, "x16_32": 0.25}, "int8": {"x16_32": 0.0}}
+    figures = {"norm_growth": 7.5, "hard_pair_accuracy": 0.5, "random_pair_accuracy": 1.0}
+    rows = [
+        {**made, **figures}
+        for variant in ("raw", "lc")
+        for made in probe_rows(scope(), buckets, variant=variant)
+    ]
+    (trade_off,) = view(result("probe", rows), Scope.MODEL, False)
+    assert trade_off.title.startswith("Scale against resolution")
+    lines = texts(trade_off)
+    assert [line[0] for line in lines] == ["raw", "lc"]
+    assert lines[0][1:4] == ["7.50", "90.0%", "25.0%"]
+    assert lines[0][-2:] == ["50.0%", "100%"]
 
 
 def test_like_layers_are_one_line() -> None:

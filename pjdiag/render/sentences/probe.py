@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title
 from pjdiag.render.sentences._common import about
+from pjdiag.render.text import listed
 from pjdiag.render.views.probe import HARD, OWN
 from pjdiag.results import Result, Row
 from pjdiag.terms import Family
 
+TOLD, NEAR_CHANCE = 0.95, 0.55
+"""Accuracy from which a decision counts as made, and up to which as chance, which is 0.5."""
 FAR = 16
 """Queries beyond 16 train lengths decide, where the length reaches that far."""
 
@@ -28,7 +31,8 @@ def sentence(place: Place) -> str:
     lead = f"at {numbers.count(length)} tokens"
     variants = list(dict.fromkeys(str(row.get("variant") or OWN) for row in far))
     if len(variants) > 1:
-        return f"{lead} {_best_and_worst(far, variants)} for queries {where}"
+        told = _told_apart(far)
+        return f"{lead} {told or _best_and_worst(far, variants)} for queries {where}"
     codes, far = _codes(far)
     precisions = list(dict.fromkeys(str(row["precision"]) for row in far))
     shares = [_top1(row for row in far if row["precision"] == name) for name in precisions]
@@ -86,6 +90,22 @@ def _decision(rows: Sequence[Row]) -> str:
     return (
         f"; a trained decision is right about it and its nearest confuser in {share} (chance 50%)"
     )
+
+
+def _told_apart(rows: Sequence[Row]) -> str:
+    """Which coordinates a trained decision tells from their nearest confuser; empty if none."""
+    hard: dict[str, list[float]] = {}
+    for row in rows:
+        if row.get(HARD) is not None:
+            hard.setdefault(str(row["variant"]), []).append(float(row[HARD]))
+    means = {variant: sum(values) / len(values) for variant, values in hard.items()}
+    groups = (
+        ("by", [v for v, m in means.items() if m >= TOLD]),
+        ("in part by", [v for v, m in means.items() if NEAR_CHANCE < m < TOLD]),
+        ("no better than chance by", [v for v, m in means.items() if m <= NEAR_CHANCE]),
+    )
+    parts = ", ".join(f"{how} {listed(names)}" for how, names in groups if names)
+    return f"a lag is told from its nearest confuser {parts}" if parts else ""
 
 
 def _best_and_worst(rows: Sequence[Row], variants: Sequence[str]) -> str:

@@ -27,40 +27,82 @@ SHARES = ("top1", "within_64", HARD, RANDOM)
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
-    """Top-1, margin and the trained decision; with ``all_rows`` also near hits and ties."""
+    """Top-1, margin and the trained decision; with ``all_rows`` also near hits and ties.
+
+    Named coordinates open with one line each: how their codes grow against what they resolve.
+    """
     found = places(result.rows, by)
     lengths = sorted({row["eval_length"] for row in result.rows if row.get("eval_length")})
     made = []
     for length in lengths:
+        here = [row for row in result.rows if row.get("eval_length") == length]
         where = f", {numbers.count(length)} tokens"
+        if {_key(row)[0] for row in here} != {OWN}:
+            made.append(_trade_off(here, where))
+            if not all_rows:
+                continue
         for name, title in FIGURES + (MORE_FIGURES if all_rows else ()):
-            made.append(_table(result.rows, found, length, name, f"{title}{where}"))
+            made.append(_table(here, found, length, name, f"{title}{where}"))
         made += _decisions(found, length, where)
     return made
 
 
+def _trade_off(rows: Sequence[Row], where: str) -> Table:
+    """Scale against resolution, near against far, hard against random: a line a coordinate."""
+    buckets = list(dict.fromkeys(row["bucket"] for row in rows))
+    near, far = buckets[min(1, len(buckets) - 1)], buckets[-1]
+    at = {(row["variant"], row["precision"], row["bucket"]): row for row in rows}
+    precisions = list(dict.fromkeys(row["precision"] for row in rows))
+    columns = (
+        *(("top1", precision, bucket) for precision in precisions[:2] for bucket in (near, far)),
+        *((name, precisions[0], bucket) for bucket in (near, far) for name in (HARD, RANDOM)),
+    )
+    heads = {"top1": "top-1", HARD: "told from\nconfuser", RANDOM: "told from\nrandom"}
+    headers = (
+        Header("code", key=True),
+        Header("size of\nfar codes", numeric=True),
+        *(
+            Header(
+                f"{heads[name]}{f' {precision}' if name == 'top1' else ''}\n{bucket_title(bucket)}",
+                numeric=True,
+            )
+            for name, precision, bucket in columns
+        ),
+    )
+    lines = [
+        (
+            Cell(variant),
+            _cell(at.get((variant, precisions[0], far)), "norm_growth"),
+            *(
+                _cell(at.get((variant, precision, bucket)), name)
+                for name, precision, bucket in columns
+            ),
+        )
+        for variant in dict.fromkeys(str(row["variant"]) for row in rows)
+    ]
+    note = "size: mean norm of the codes, times that below L; a decision's chance is 50%"
+    return Table(f"Scale against resolution{where}", headers, tuple(lines), note)
+
+
 def _decisions(found: Sequence[Place], length: int, where: str) -> list[Table]:
     """The trained decision: near against far, the nearest confuser against a random lag."""
-    lines = []
-    buckets: list[str] = []
-    for place in found:
-        rows = [
-            row
-            for row in place.rows
-            if row.get("eval_length") == length and row.get(HARD) is not None
-        ]
-        buckets += [row["bucket"] for row in rows if row["bucket"] not in buckets]
-        for key in dict.fromkeys(_key(row) for row in rows):
-            at = {row["bucket"]: row for row in rows if _key(row) == key}
-            name = place.label if key[0] == OWN else key[0]
-            lines += [
-                (
-                    Cell(name),
-                    Cell(title),
-                    *(_cell(at.get(bucket), column) for bucket in buckets),
-                )
-                for title, column in DECISIONS
-            ]
+    decided = [
+        (place, row)
+        for place in found
+        for row in place.rows
+        if row.get("eval_length") == length and row.get(HARD) is not None
+    ]
+    buckets = list(dict.fromkeys(row["bucket"] for _, row in decided))
+    at = {(place.label, _key(row), row["bucket"]): row for place, row in decided}
+    lines = [
+        (
+            Cell(label if key[0] == OWN else key[0]),
+            Cell(title),
+            *(_cell(at.get((label, key, bucket)), column) for bucket in buckets),
+        )
+        for label, key in dict.fromkeys((label, key) for label, key, _ in at)
+        for title, column in DECISIONS
+    ]
     if not lines:
         return []
     headers = (
