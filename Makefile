@@ -4,7 +4,7 @@
 # make docs     write the generated parts of the documentation again
 # make bench    ratios against named peers
 # make samples  train the shipped sample again, into runs/
-# make nightly  long tests and benchmarks
+# make nightly  benchmarks, and the suite with long tests and many more random cases
 # make wheel    the wheel, into dist/
 #
 # PYTHON=python3.12      another interpreter, 3.11 or newer
@@ -44,8 +44,8 @@ bench: $(VENV)/.whole
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full
 
-nightly: test bench
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly
+nightly: $(VENV)/.whole bench
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --hypothesis-profile nightly
 
 wheel: $(VENV)/.whole
 	rm -rf build dist

@@ -8,6 +8,7 @@ from hypothesis import settings
 
 # Example times vary with the machine's load; the search itself is repeatable.
 settings.register_profile("pjdiag", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("pjdiag")
 
 # What a terminal, a parallel run or a user's own settings put there would change what is printed.
