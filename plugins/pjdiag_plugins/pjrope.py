@@ -23,6 +23,7 @@ from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import is_native, is_research, model_config
 from pjdiag.errors import CheckpointError
 from pjdiag.models.config import ModelConfig
+from pjdiag.models.methods import PJ_ROTARY_SHEAR
 from pjdiag.position.channel_mass import jet_mass
 from pjdiag.position.kernel import GATE_INDEX
 from pjdiag.position.parameters import effective_kernel, parameter_shapes
@@ -32,7 +33,6 @@ from pjdiag.terms import Mechanism, Sector
 
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
 FROM_METHOD = "method"
-PJ_ROTARY_SHEAR = 1.0
 
 
 class PJRopeAdapter:
