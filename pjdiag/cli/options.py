@@ -57,7 +57,7 @@ class Common:
 
     checkpoint: Annotated[
         Path | None,
-        typer.Argument(metavar="[CHECKPOINT]", envvar="PJDIAG_CHECKPOINT", help=CHECKPOINT_HELP),
+        typer.Argument(metavar="CHECKPOINT", envvar="PJDIAG_CHECKPOINT", help=CHECKPOINT_HELP),
     ] = None
     output: Annotated[
         list[str] | None,

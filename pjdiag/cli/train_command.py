@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MODEL = "Model"
 SCHEDULE = "Schedule"
+SAMPLE_OPTIONS = {"task", "output", "data", "sample", "quiet"}
+"""Options that go with --sample."""
 
 
 class Task(StrEnum):
@@ -25,6 +27,7 @@ class Task(StrEnum):
 
 
 def train(
+    context: typer.Context,
     output: Annotated[
         Path,
         typer.Option(
@@ -88,6 +91,7 @@ def train(
     _require_torch()
     report = None if quiet else _reporter()
     if sample is not None:
+        _refuse_recipe_options(context)
         _say(_sample_run(sample, output, data or [], report))
         return
     if not data or not held_out:
@@ -120,6 +124,21 @@ def train(
     corpus = read_corpus(data, held_out)
     source = f"Text files given as --data: {', '.join(path.name for path in data)}."
     _say(run_training(recipe, corpus, output, report, source, command_line()))
+
+
+def _refuse_recipe_options(context: typer.Context) -> None:
+    """A sample's recipe is fixed: an option that would be ignored is an error."""
+    typed = [
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    refused = [f"--{name.replace('_', '-')}" for name in typed if name not in SAMPLE_OPTIONS]
+    if refused:
+        raise UsageError(
+            f"{', '.join(refused)} cannot change the fixed recipe of a sample",
+            "leave them out, or leave --sample out and pass --data and --held-out",
+        )
 
 
 def _sample_run(
