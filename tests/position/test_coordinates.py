@@ -39,7 +39,9 @@ def test_against_the_oracle(lag: float, length: float, backend: str) -> None:
 @given(lags, lengths, st.sampled_from(list(Rho)))
 def test_recency(lag: float, length: float, rho: Rho) -> None:
     expected = oracle.recency(lag, length, rho.value)
-    assert float(recency(np.asarray(lag), length, rho)) == pytest.approx(expected, abs=1e-15)
+    assert float(recency(np.asarray(lag), length, rho)) == pytest.approx(
+        expected, rel=1e-14, abs=1e-15
+    )
 
 
 @given(lags, lengths, backends)
