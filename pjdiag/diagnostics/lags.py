@@ -9,6 +9,8 @@ import numpy as np
 from pjdiag.errors import UsageError
 
 CHUNK = 65536
+MAX_LENGTH = 2**24
+"""Longest window in tokens; one head's components then take some gigabytes."""
 
 
 def lag_chunks(
@@ -24,7 +26,9 @@ def lag_chunks(
 
 
 def check_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """The lengths in rising order, each once. Raises UsageError below 2 tokens.
+    """The lengths in rising order, each once.
+
+    Raises UsageError below 2 tokens and above ``MAX_LENGTH``.
 
     >>> check_lengths([4096, 128, 128])
     (128, 4096)
@@ -33,6 +37,10 @@ def check_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
         if length < 2:
             raise UsageError(
                 f"length is {length}; expected at least 2 tokens", "pass --length 32768"
+            )
+        if length > MAX_LENGTH:
+            raise UsageError(
+                f"length is {length}; expected at most {MAX_LENGTH} tokens", "pass --length 32768"
             )
     if not lengths:
         raise UsageError("no length was given", "pass --length 32768")

@@ -186,6 +186,7 @@ OPTIONS = [
     (["energy", "--length", "0"], "length is 0"),
     (["probe", "--length", "0"], "length is 0"),
     (["probe", "--length", "1"], "length is 1"),
+    (["energy", "--length", "1000000000000"], "at most 16777216"),
     (["probe", "--length", "many"], "'many' is not a length"),
     (["probe", "--precision", "fp8"], "unknown precision 'fp8'"),
     (["mass", "--by", "galaxy"], "galaxy"),
