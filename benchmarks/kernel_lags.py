@@ -58,7 +58,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    return 0 if all([measure(name, options.rounds) for name in ("energy", "loo")]) else 1
+    met = [measure(name, options.rounds) for name in ("energy", "loo")]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
