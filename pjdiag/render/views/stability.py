@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pjdiag.render import numbers
@@ -84,6 +85,8 @@ def _order(row: Row) -> tuple[str, int]:
 
 def _cell(row: Row, name: str) -> Cell:
     value = row.get(name)
+    if name == "condition_number" and (value is None or math.isinf(value)):
+        return Cell("singular")
     if value is None:
-        return Cell("singular") if name == "condition_number" else BLANK
+        return BLANK
     return bare_share(value) if name in SHARES else figure_cell(value)
