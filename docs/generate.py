@@ -39,12 +39,10 @@ def pages() -> list[Path]:
 
 
 def written(text: str) -> str:
-    """``text`` with every stale part made anew."""
+    """``text`` with every generated part made anew, figures within the tolerance too."""
 
     def part(match: re.Match[str]) -> str:
         made = MAKERS[match["kind"]](match["what"])
-        if _same(match["body"], made, match["kind"]):
-            return match[0]
         return f"<!-- {match['kind']}: {match['what']} -->\n{made}\n<!-- end -->"
 
     return PART.sub(part, text)
