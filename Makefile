@@ -40,6 +40,7 @@ docs-check: $(VENV)/.whole
 bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/kernel_lags.py
+	$(BIN)/python benchmarks/long_context.py
 
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full

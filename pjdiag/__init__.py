@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjdiag.api import energy, inspect, loo, mass, probe, read, stability, verify
+    from pjdiag.api import energy, inspect, loo, mass, nll, probe, read, stability, verify
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.errors import PjdiagError
     from pjdiag.results import Result
@@ -22,6 +22,7 @@ _HOMES = {
     "inspect": "pjdiag.api",
     "loo": "pjdiag.api",
     "mass": "pjdiag.api",
+    "nll": "pjdiag.api",
     "probe": "pjdiag.api",
     "read": "pjdiag.api",
     "Checkpoint": "pjdiag.checkpoint",
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "loo",
     "mass",
+    "nll",
     "probe",
     "read",
     "sample",

@@ -10,7 +10,7 @@ from pjdiag import adapters
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
-from pjdiag.diagnostics.progress import Progress, no_progress
+from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
 from pjdiag.results import Result
 from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 
@@ -133,3 +133,33 @@ def verify(
     from pjdiag.diagnostics.verification import verify as measure
 
     return measure(read(source), lengths, seed=seed, progress=progress)
+
+
+def nll(
+    source: Source,
+    data: str | os.PathLike[str],
+    lengths: Sequence[int] | None = None,
+    *,
+    attention: bool = False,
+    stride: int | None = None,
+    windows: int | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> Result:
+    """Loss by context length and position in the window: ``diagnostics.nll.nll``."""
+    from pjdiag.diagnostics.nll import nll as measure
+
+    return measure(
+        read(source),
+        data,
+        lengths,
+        attention=attention,
+        stride=stride,
+        windows=windows,
+        batch=batch,
+        seed=seed,
+        progress=progress,
+        announce=announce,
+    )

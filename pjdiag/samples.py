@@ -18,8 +18,23 @@ def sample(name: str = DEFAULT_SAMPLE) -> Path:
     >>> sample().name
     'model.safetensors'
     """
+    return _shipped(name, "model.safetensors")
+
+
+def held_out_text(name: str = DEFAULT_SAMPLE) -> Path:
+    """Path of a text that a shipped sample was not trained on.
+
+    Raises DataError for a sample that is not shipped.
+
+    >>> held_out_text().name
+    'heldout.txt'
+    """
+    return _shipped(name, "heldout.txt")
+
+
+def _shipped(name: str, file: str) -> Path:
     root = Path(str(files("pjdiag_samples")))
-    path = root / name / "model.safetensors"
+    path = root / name / file
     if not path.is_file():
         shipped = ", ".join(sorted(folder.parent.name for folder in root.glob("*/*.safetensors")))
         raise DataError(f"no shipped sample {name!r}", f"the samples are {shipped or 'missing'}")

@@ -91,19 +91,33 @@ def lag_buckets(train_length: int, eval_length: int) -> tuple[Bucket, ...]:
     >>> len(lag_buckets(128, 32768))
     7
     """
+    return _buckets(train_length, eval_length, 1)
+
+
+def position_buckets(train_length: int, eval_length: int) -> tuple[Bucket, ...]:
+    """Positions in a window by how they exceed the train length: as ``lag_buckets``, from 0.
+
+    The token after position t is predicted from t + 1 tokens.
+
+    >>> [(b.name, b.first, b.last) for b in position_buckets(128, 512)]
+    [('train', 0, 127), ('x1_4', 128, 511)]
+    """
+    return _buckets(train_length, eval_length, 0)
+
+
+def _buckets(train_length: int, eval_length: int, first_of_all: int) -> tuple[Bucket, ...]:
     edges = [1, 4, 16, 32]
     while edges[-1] * train_length < eval_length:
         edges.append(edges[-1] * 2)
-    spans = [("train", 1, train_length - 1)]
+    spans = [("train", first_of_all, train_length - 1)]
     spans += [
         (f"x{low}_{high}", low * train_length, high * train_length - 1)
         for low, high in pairwise(edges)
     ]
-    last_lag = eval_length - 1
     return tuple(
-        Bucket(name, first, min(last, last_lag))
+        Bucket(name, first, min(last, eval_length - 1))
         for name, first, last in spans
-        if first <= min(last, last_lag)
+        if first <= min(last, eval_length - 1)
     )
 
 
@@ -165,7 +179,7 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
     "mass": _columns(
         ("family", "text", "", "additive or multiplicative; shares never cross families"),
         ("sector", "text", "", "fj, affine, lc; fj+lc for the pooled order shares"),
-        ("jet_order", "count", "", "jet order r; null in a sector's row"),
+        ("jet_order", "count", "", "jet order r; affine is order 1; null in a sector's row"),
         ("effective_mass", "real", "logit", "g alpha_r |zeta_r|, or g |s| for affine"),
         ("order_share", "share", "", "FJ+LC mass at order r over all FJ+LC mass"),
         ("sector_share", "share", "", "mass of the sector over the mass of all sectors"),
@@ -249,5 +263,18 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("clamp_start", "real", "tokens", "30 / damping, where an exponent is clamped; null: none"),
         ("passed", "flag", "", "error within the tolerance; null where nothing is judged"),
         ("reason", "text", "", "why it fails, or what is checked"),
+    ),
+    "nll": _columns(
+        ("eval_length", "count", "tokens", "context length T of the windows"),
+        ("bucket", "text", "", "positions in the window relative to L; all: 0..T-1"),
+        ("nll", "real", "nats/token", "mean negative log-likelihood of the next token"),
+        ("ci_low", "real", "nats/token", "bootstrap 95% interval over windows; null with one"),
+        ("ci_high", "real", "nats/token", "its upper end"),
+        ("windows", "count", "", "number of windows"),
+        ("tokens", "count", "", "predicted tokens in the bucket, all windows together"),
+        ("attention_entropy", "real", "nats", "entropy of a query's attention; mean"),
+        ("effective_support", "real", "tokens", "e^(mean entropy)"),
+        ("mean_distance", "real", "tokens", "mean lag under a query's attention; mean"),
+        ("sink_mass", "share", "", "attention on position 0; mean over the queries"),
     ),
 }

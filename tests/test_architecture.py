@@ -33,8 +33,8 @@ FACADE = "pjdiag"
 HEAVY = {"torch", "transformers", "pandas", "plotly", "safetensors", "pyarrow"}
 TRAINING_ROOMS = {"models", "lab"}
 """Rooms with modules that may import heavy packages as they are imported."""
-TRAINING_MODULES = {"pjdiag.position.attention"}
-"""As well: exact attention under a lag kernel, for torch tensors only."""
+TRAINING_MODULES = {"pjdiag.position.attention", "pjdiag.position.attention_statistics"}
+"""As well: exact attention under a lag kernel and its statistics, for torch tensors only."""
 LONGEST_MODULE = 350
 
 

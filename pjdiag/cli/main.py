@@ -15,6 +15,7 @@ from pjdiag.cli.energy_command import energy
 from pjdiag.cli.inspect_command import inspect
 from pjdiag.cli.loo_command import loo
 from pjdiag.cli.mass_command import mass
+from pjdiag.cli.nll_command import nll
 from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
 from pjdiag.cli.settings import default_map
@@ -66,6 +67,7 @@ for command, panel in (
     (probe, DIAGNOSE),
     (stability, DIAGNOSE),
     (verify, DIAGNOSE),
+    (nll, DIAGNOSE),
     (train, WORK),
     (plugins, LOOK),
     (doctor, LOOK),

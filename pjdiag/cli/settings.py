@@ -23,6 +23,7 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "probe": {"length", "precision", "with_affine", "decision", "seed"},
     "stability": {"length"},
     "verify": {"length", "seed"},
+    "nll": {"data", "length", "attention", "windows", "stride", "batch", "seed"},
 }
 """Keys of a table with a command's name, beside the shared ones."""
 
@@ -82,8 +83,8 @@ def _check_keys(found: Mapping[str, Any], known: set[str], path: Path, prefix: s
 
 
 def _plain(value: Any, key: str, path: Path) -> Any:
-    """A value as the command line would give it; a checkpoint is relative to its file."""
-    if key == "checkpoint" and isinstance(value, str):
+    """A value as the command line would give it; a path is relative to its file."""
+    if key in ("checkpoint", "data") and isinstance(value, str):
         return str(path.parent / value)
     if isinstance(value, list) and key in ("length", "precision"):
         return ",".join(str(item) for item in value)

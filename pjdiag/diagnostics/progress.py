@@ -1,11 +1,30 @@
-"""Telling a caller how far a long measurement is."""
+"""Telling a caller what a long measurement will take, and how far it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take."""
+
+    seconds: float | None
+    """None for a run so short that it was not timed."""
+    memory: int
+    """Bytes beside what the process holds already."""
+
+
+Announce = Callable[[Estimate], None]
+"""Called before a long measurement starts."""
+
+
+def no_announcement(_: Estimate) -> None:
+    """Tell nobody."""
 
 
 def no_progress(_: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,13 +43,70 @@ def captured_attention(
     >>> captured_attention(model, np.arange(5))[0].logits.shape
     (2, 5, 5)
     """
-    attentions = [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
+    attentions = _attentions(model)
     with torch.no_grad(), _recording(attentions) as records:
         model(torch.from_numpy(np.asarray(tokens, dtype=np.int64))[None])
         return [
             _captured(attention, record)
             for attention, record in zip(attentions, records, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class RunningAttention:
+    """What a layer's attention is made of while the model runs: tensors, not copies."""
+
+    queries: Tensor
+    """``[B, H, T, D]`` after the position transform."""
+    keys: Tensor
+    """``[B, H, T, D]`` after the position transform."""
+    bias_by_lag: Tensor | None
+    """``[H, T]`` in logits."""
+    scale: float
+
+
+@contextmanager
+def observed_attention(
+    model: CausalLM, observe: Callable[[int, RunningAttention], None]
+) -> Iterator[None]:
+    """Calls ``observe`` with each layer's index and attention as soon as the layer has run.
+
+    >>> from pjdiag.models.config import ModelConfig
+    >>> model = CausalLM(ModelConfig(embed_dim=16, num_heads=2, layers=2))
+    >>> with observed_attention(model, lambda index, seen: print(index, seen.keys.shape)):
+    ...     _ = model(torch.zeros(1, 5, dtype=torch.long))
+    0 torch.Size([1, 2, 5, 8])
+    1 torch.Size([1, 2, 5, 8])
+    """
+    handles = []
+
+    def watch(index: int, attention: CausalSelfAttention) -> None:
+        seen: dict[str, Any] = {}
+
+        def keep(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+            return lambda *called: seen.update({name: called[-1]})
+
+        def done(*_: Any) -> None:
+            queries, keys = seen["positioner"]
+            observe(index, RunningAttention(queries, keys, seen.get("pj_bias"), attention.scale))
+            seen.clear()
+
+        for name, part in attention.named_children():
+            if name in ("positioner", "pj_bias"):
+                handles.append(part.register_forward_hook(keep(name)))
+        handles.append(attention.register_forward_hook(done))
+
+    try:
+        for index, attention in enumerate(_attentions(model)):
+            watch(index, attention)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _attentions(model: CausalLM) -> list[CausalSelfAttention]:
+    return [module for module in model.modules() if isinstance(module, CausalSelfAttention)]
 
 
 @contextmanager

@@ -103,12 +103,17 @@ class CausalLM(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits ``[B, T, V]`` of the next token after each of ``tokens`` ``[B, T]``."""
+        logits: Tensor = self.head(self.hidden(tokens))
+        return logits
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """``[B, T, E]``, what the head turns into logits; the head can then be applied by parts."""
         positions = torch.arange(tokens.shape[1], dtype=torch.float32, device=tokens.device)
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x, positions)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        states: Tensor = self.norm(x)
+        return states
 
     def _start(self, generator: torch.Generator) -> None:
         """Normal weights, zero biases; branches into the residual stream start smaller."""

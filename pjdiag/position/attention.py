@@ -37,7 +37,9 @@ def lag_attention(
     >>> lag_attention(flat, flat, value, only_self).flatten().tolist()
     [0.0, 3.0, 6.0]
     """
-    _check(q, k, v, bias_by_lag, block_rows)
+    check_shapes(q, k, v, bias_by_lag)
+    if block_rows < 1:
+        raise ValueError(f"block_rows is {block_rows}; expected at least 1")
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     value_width = v.shape[-1]
     q, k, v = _one_width(q, k, v)
@@ -90,7 +92,8 @@ def _one_width(*tensors: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, bias_by_lag: Tensor | None, block_rows: int) -> None:
+def check_shapes(q: Tensor, k: Tensor, v: Tensor, bias_by_lag: Tensor | None) -> None:
+    """Raises ValueError where the shapes are not those of ``lag_attention``."""
     if q.ndim != 4 or q.shape != k.shape or v.shape[:-1] != q.shape[:-1]:
         raise ValueError(
             f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; "
@@ -100,5 +103,3 @@ def _check(q: Tensor, k: Tensor, v: Tensor, bias_by_lag: Tensor | None, block_ro
         raise ValueError(
             f"bias_by_lag is {tuple(bias_by_lag.shape)}; expected [H, T] = {tuple(q.shape[1:3])}"
         )
-    if block_rows < 1:
-        raise ValueError(f"block_rows is {block_rows}; expected at least 1")

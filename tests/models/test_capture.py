@@ -10,7 +10,7 @@ import torch
 
 from pjdiag.checkpoint import load
 from pjdiag.checkpoint.native import load_model
-from pjdiag.models.capture import captured_attention
+from pjdiag.models.capture import RunningAttention, captured_attention, observed_attention
 from pjdiag.models.methods import METHODS
 from tests.diagnostics.runnable import runnable
 
@@ -37,3 +37,24 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
     captured_attention(model, TOKENS)
     assert not any(module._forward_hooks for module in model.modules())
     torch.testing.assert_close(model(tokens), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["full", "rope", "pope"])
+def test_running_attention_is_what_is_captured(tmp_path: Path, method: str) -> None:
+    model = load_model(load(runnable(tmp_path / "m.safetensors", method)))
+    tokens = torch.from_numpy(TOKENS)[None]
+    logits = [layer.logits for layer in captured_attention(model, TOKENS)]
+    lags = (torch.arange(40)[:, None] - torch.arange(40)).clamp(min=0)
+    seen_layers = []
+
+    def observe(index: int, seen: RunningAttention) -> None:
+        found = seen.scale * seen.queries[0] @ seen.keys[0].mT
+        if seen.bias_by_lag is not None:
+            found = found + seen.bias_by_lag[:, lags]
+        np.testing.assert_allclose(found.numpy(), logits[index], rtol=1e-5, atol=1e-5)
+        seen_layers.append((index, seen.bias_by_lag is not None))
+
+    with torch.no_grad(), observed_attention(model, observe):
+        model(tokens)
+    assert seen_layers == [(0, method == "full"), (1, method == "full")]
+    assert not any(module._forward_hooks for module in model.modules())

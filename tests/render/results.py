@@ -299,6 +299,37 @@ def verify_result(layers: int = 2) -> Result:
     return result("verify", rows, provenance={"lengths": [32768]})
 
 
+def nll_rows(where: Row, losses: Mapping[int, float], *, attention: bool = True) -> Iterator[Row]:
+    """Rows of one scope, by length; the loss rises by a tenth beyond the train length of 128."""
+    looks = {"attention_entropy": 2.0, "effective_support": 7.39, "mean_distance": 31.5}
+    for length, loss in losses.items():
+        buckets = {"all": length, "train": min(length, 128), "x1_4": length - 128}
+        for bucket, tokens in buckets.items():
+            if tokens > 0:
+                own = loss * (1.1 if bucket == "x1_4" else 1.0)
+                model = where["scope"] == "model"
+                figures = {"nll": own, "ci_low": own - 0.02, "ci_high": own + 0.02} if model else {}
+                yield row(
+                    "nll",
+                    where,
+                    eval_length=length,
+                    bucket=bucket,
+                    windows=3,
+                    tokens=3 * tokens,
+                    **figures,
+                    **({**looks, "sink_mass": 0.04} if attention else {}),
+                )
+
+
+def nll_result(losses: Mapping[int, float], layers: int = 2, *, attention: bool = True) -> Result:
+    """A byte-level model with losses by length."""
+    rows = list(nll_rows(scope(), losses, attention=attention))
+    for layer in range(layers if attention else 0):
+        rows += nll_rows(scope(layer), losses)
+        rows += nll_rows(scope(layer, 0), losses)
+    return result("nll", rows, provenance={"unit": "byte", "lengths": list(losses)})
+
+
 BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
 
 EVERY_RESULT = {
@@ -309,4 +340,5 @@ EVERY_RESULT = {
     "probe": probe_result(layers=2),
     "stability": stability_result(),
     "verify": verify_result(),
+    "nll": nll_result({128: 1.61, 32768: 1.70}),
 }

@@ -20,6 +20,7 @@ from tests.render.results import (
     inspect_row,
     loo_result,
     mass_result,
+    nll_result,
     probe_result,
     probe_rows,
     result,
@@ -234,6 +235,36 @@ def test_inspect_of_several_mechanisms() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (
+            {128: 1.61, 32768: 1.70},
+            "Loss is 1.61 nats per byte at 128 tokens and 1.70 at 32,768: it rises by 5.6% beyond "
+            "training",
+        ),
+        (
+            {128: 1.61, 2048: 1.61, 512: 9.0},
+            "Loss is 1.61 nats per byte at 128 tokens and 1.61 at 2,048: it holds beyond training",
+        ),
+        (
+            {64: 1.61, 128: 1.50},
+            "Loss is 1.61 nats per byte at 64 tokens and 1.50 at 128: it falls by 6.8%",
+        ),
+        ({512: 1.61}, "Loss is 1.61 nats per byte at 512 tokens"),
+    ],
+)
+def test_nll_says_whether_the_loss_holds(losses: dict[int, float], said: str) -> None:
+    assert headline(nll_result(losses, attention=False)) == said
+
+
+def test_nll_of_one_head_speaks_of_its_attention() -> None:
+    made = nll_result({128: 1.61, 512: 1.70}).restricted(layer=1, head=0)
+    assert headline(made) == (
+        "Layer 1 head 0: attention spreads over 7.39 tokens at a mean lag of 31.5 in windows of 512"
+    )
+
+
 def test_a_diagnostic_without_a_sentence_is_a_clear_error() -> None:
     with pytest.raises(DataError, match="no sentence is known"):
         headline(Result("other", {}, {}, ()))
@@ -248,6 +279,7 @@ def test_a_diagnostic_without_a_sentence_is_a_clear_error() -> None:
         (EVERY_RESULT["energy"], "pjdiag probe runs/model.safetensors --length 32768"),
         (EVERY_RESULT["probe"], "pjdiag mass runs/model.safetensors --by head"),
         (EVERY_RESULT["verify"], "pjdiag mass runs/model.safetensors"),
+        (EVERY_RESULT["nll"], "pjdiag stability runs/model.safetensors --length 32768"),
         (
             energy_result({"affine": [1.0]}, windows=(128,)),
             "pjdiag mass runs/model.safetensors --by head",

@@ -21,6 +21,7 @@ from tests.render.results import (
     inspect_row,
     loo_result,
     mass_result,
+    nll_result,
     probe_result,
     probe_rows,
     result,
@@ -378,3 +379,29 @@ def test_energy_shares_the_buckets_with_orders_that_exist() -> None:
     affine_only = {"affine": JETS["affine"]}
     tables = shown(energy_result(affine_only, layers=0))
     assert list(tables) == ["Functional energy by jet order"]
+
+
+def test_nll_by_length_and_position_and_attention() -> None:
+    tables = shown(nll_result({128: 1.61, 512: 1.7}), Scope.MODEL)
+    assert texts(tables["Loss per byte by context length"]) == [
+        ["128", "1.610", "1.590 to 1.630", "3", "384"],
+        ["512", "1.700", "1.680 to 1.720", "3", "1,536"],
+    ]
+    by_position = tables["Loss by position in the window"]
+    assert titles(by_position) == ["context (tokens)", "train", "1-4 L"]
+    assert texts(by_position) == [["128", "1.610", ""], ["512", "1.700", "1.870"]]
+    looks = ["2.00", "7.39", "31.5", "4.0%"]
+    assert texts(tables["Where attention looks"]) == [
+        ["model", "128", *looks],
+        ["model", "512", *looks],
+    ]
+    every = shown(nll_result({128: 1.61, 512: 1.7}), Scope.HEAD, all_rows=True)
+    lines = texts(every["Where attention looks"])
+    assert len(lines) == 5 * (2 + 3)
+    assert lines[-1] == ["layer 1 head 0", "512", "1-4 L", *looks]
+
+
+def test_nll_within_training_has_one_table() -> None:
+    assert list(shown(nll_result({128: 1.61}, attention=False))) == [
+        "Loss per byte by context length"
+    ]

@@ -11,7 +11,7 @@ from pjdiag.render.text import shell_word
 from pjdiag.results import Result
 from pjdiag.terms import Family, Mechanism, Sector
 
-SENTENCES = ("inspect", "mass", "energy", "loo", "probe", "stability", "verify")
+SENTENCES = ("inspect", "mass", "energy", "loo", "probe", "stability", "verify", "nll")
 """Diagnostics with a module here; only the one that is shown is imported."""
 
 
@@ -70,6 +70,8 @@ def _next_words(result: Result) -> list[str]:
         return _after_mass(result)
     if result.diagnostic == "loo":
         return ["pjdiag", "energy", *_length(result)]
+    if result.diagnostic == "nll":
+        return ["pjdiag", "stability", *_length(result)]
     if result.diagnostic == "verify":
         own_fails = result.select(subject="checkpoint", passed=False)
         return ["pjdiag", "inspect" if own_fails else "mass"]

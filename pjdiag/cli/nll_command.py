@@ -1,0 +1,131 @@
+"""pjdiag nll."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
+from pjdiag.cli.progress import progress_bar
+from pjdiag.cli.running import run
+from pjdiag.errors import UsageError
+from pjdiag.terms import Scope
+
+if TYPE_CHECKING:
+    from pjdiag.adapters import Reading
+    from pjdiag.diagnostics.progress import Estimate
+    from pjdiag.results import Result
+
+PATIENCE = 5.0
+"""Seconds from which on a person is told beforehand."""
+
+
+@with_common
+def nll(
+    common: Common,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Text to predict, read as bytes. May be omitted only where the checkpoint is "
+            "the shipped sample by default: then the excerpt it was not trained on.",
+        ),
+    ] = None,
+    length: Lengths = None,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention", help="Also entropy, support, distance and sink mass of each head."
+        ),
+    ] = False,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="At most so many windows of each length; by default as many as predict about "
+            "131,072 tokens.",
+            min=1,
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            metavar="S", help="Tokens from one window to the next; by default the length.", min=1
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="B", help="Windows read at once; by default about 16,384 tokens.", min=1
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0)] = 0,
+) -> None:
+    """How well is the next token predicted at each context length, and where in the window?
+
+    Without --length, at the training length L, 4 L, 16 L and 64 L, as far as the data reach and
+    no further than 32,768 tokens.
+    """
+    lengths = None if length is None else parse_lengths(length)
+    if not attention and (common.layer is not None or common.head is not None):
+        raise UsageError(
+            "the loss is the model's; a layer or a head has figures with --attention only",
+            "add --attention, or leave out --layer and --head",
+        )
+    text = _data(common, data)
+
+    def diagnose(reading: "Reading") -> "Result":
+        from pjdiag import api
+
+        with progress_bar("reading windows", quiet=common.quiet) as progress:
+            return api.nll(
+                reading,
+                text,
+                lengths,
+                attention=attention,
+                windows=windows,
+                stride=stride,
+                batch=batch,
+                seed=seed,
+                progress=progress,
+                announce=lambda estimate: _announce(estimate, quiet=common.quiet),
+            )
+
+    run(common, diagnose, by=Scope.LAYER if attention else Scope.MODEL)
+
+
+def _data(common: Common, data: Path | None) -> Path:
+    if data is not None:
+        return data
+    if common.checkpoint is not None:
+        raise UsageError("nll needs a text to predict", "pass --data FILE")
+    from pjdiag.samples import DEFAULT_SAMPLE, held_out_text
+
+    if not common.quiet:
+        print(  # noqa: T201
+            f"No data given: predicting the held-out excerpt of {DEFAULT_SAMPLE}.", file=sys.stderr
+        )
+    return held_out_text()
+
+
+def _announce(estimate: "Estimate", *, quiet: bool) -> None:
+    seconds = estimate.seconds
+    if quiet or seconds is None or seconds < PATIENCE:
+        return
+    print(  # noqa: T201
+        f"This will take about {_duration(seconds)} and up to {estimate.memory / 1e9:.1f} GB of "
+        "memory.",
+        file=sys.stderr,
+    )
+
+
+def _duration(seconds: float) -> str:
+    """A rough time in words.
+
+    >>> _duration(12.3), _duration(200), _duration(9000)
+    ('12 seconds', '3 minutes', '2.5 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

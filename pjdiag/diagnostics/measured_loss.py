@@ -1,0 +1,172 @@
+"""A model's losses over windows of a text, its attention, and the rows that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.native import load_model
+from pjdiag.diagnostics.progress import Estimate, Steps
+from pjdiag.diagnostics.run_cost import (
+    WindowPlan,
+    memory_available,
+    memory_needed,
+    require_memory,
+    seconds_needed,
+)
+from pjdiag.diagnostics.scopes import HeadItem, groups
+from pjdiag.diagnostics.windows import ByteText, bootstrap_interval
+from pjdiag.errors import MissingDependencyError
+from pjdiag.models.config import ModelConfig
+from pjdiag.results import Row, Skipped
+from pjdiag.terms import Bucket, Mechanism, Scope
+
+if TYPE_CHECKING:
+    from pjdiag.models.causal_lm import CausalLM
+    from pjdiag.models.evaluation import Evaluated
+
+
+@dataclass(frozen=True)
+class FoundLoss:
+    """Figures of one length."""
+
+    buckets: tuple[Bucket, ...]
+    """``all`` first."""
+    by_window: NDArray[np.float64]
+    """``[windows, buckets]``: mean loss."""
+    attention: NDArray[np.float64] | None
+    """``[layers, H, buckets, 3]``: entropy, mean distance, sink mass."""
+
+    def rows(self, reading: Reading, length: int, seed: int) -> list[Row]:
+        """The model's rows, and with attention those of every layer and head."""
+        intervals = bootstrap_interval(self.by_window, seed, length)
+        items = [
+            HeadItem(layer.index, head, mechanism, self._head(layer.index, head))
+            for layer in reading.layers
+            for mechanism in [_mechanism(layer.parts)]
+            for head in range(layer.num_heads.value)
+        ]
+        made = []
+        for group in groups(items):
+            whole = group.scope == Scope.MODEL
+            if not whole and self.attention is None:
+                break
+            for column, bucket in enumerate(self.buckets):
+                low, high = intervals[column] if whole else (None, None)
+                windows = len(self.by_window)
+                figures = {
+                    "eval_length": length,
+                    "bucket": bucket.name,
+                    "nll": float(self.by_window[:, column].mean()) if whole else None,
+                    "ci_low": low,
+                    "ci_high": high,
+                    "windows": windows,
+                    "tokens": windows * (bucket.last - bucket.first + 1),
+                }
+                made.append(group.row(**figures, **_attention(group.values, column)))
+        return made
+
+    def _head(self, layer: int, head: int) -> NDArray[np.float64] | None:
+        return None if self.attention is None else self.attention[layer, head]
+
+
+def _mechanism(parts: Sequence[Any]) -> Mechanism | None:
+    mechanisms = {part.mechanism for part in parts} or {Mechanism.NONE}
+    return mechanisms.pop() if len(mechanisms) == 1 else None
+
+
+def _attention(heads: Sequence[NDArray[np.float64] | None], column: int) -> dict[str, Any]:
+    """Means over the heads; every head and position counts the same."""
+    known = [figures[column] for figures in heads if figures is not None]
+    names = ("attention_entropy", "mean_distance", "sink_mass")
+    if not known:
+        return dict.fromkeys((*names, "effective_support"))
+    means = dict(zip(names, np.mean(known, axis=0).tolist(), strict=True))
+    return {**means, "effective_support": float(np.exp(means["attention_entropy"]))}
+
+
+class MeasuredLoss:
+    """A model that reads windows of a text."""
+
+    def __init__(
+        self, reading: Reading, config: ModelConfig, text: ByteText, attention: bool
+    ) -> None:
+        try:
+            from pjdiag.models import evaluation  # reading a configuration needs no torch
+        except ImportError as error:
+            raise MissingDependencyError("nll needs torch", "pip install torch") from error
+        self._evaluate = evaluation.evaluate
+        self._head_tokens = evaluation.HEAD_TOKENS
+        self._reading, self._config = reading, config
+        self._tokens, self._attention = text.tokens, attention
+        self._model: CausalLM = load_model(reading.checkpoint)
+
+    def bad_weights(self) -> list[Skipped]:
+        """Entries that name the tensors with NaN or infinity; empty where there are none."""
+        counts = {
+            name: int((~parameter.isfinite()).sum())
+            for name, parameter in self._model.named_parameters()
+        }
+        bad = [f"{name} holds {count}" for name, count in counts.items() if count]
+        if not bad:
+            return []
+        return everywhere(self._reading, f"{', '.join(bad[:3])} values that are NaN or infinite")
+
+    def estimate(self, plans: Sequence[WindowPlan]) -> Estimate:
+        """Time and memory. Raises UsageError where the memory is not there."""
+        available = memory_available()
+        most = 0
+        for plan in plans:
+            needed = memory_needed(self._config, plan, self._head_tokens)
+            require_memory(needed, plan.length * plan.batch, available)
+            most = max(most, needed)
+        return Estimate(seconds_needed(self._try, plans), most)
+
+    def of(
+        self,
+        plan: WindowPlan,
+        starts: NDArray[np.int64],
+        buckets: tuple[Bucket, ...],
+        steps: Steps,
+    ) -> FoundLoss:
+        """Every window of one length, ``plan.batch`` at a time."""
+        spans = (Bucket("all", 0, plan.length - 1), *buckets)
+        edges = [(span.first, span.last) for span in spans]
+        losses: list[NDArray[np.float64]] = []
+        attention: list[NDArray[np.float64]] = []
+        offsets = np.arange(plan.length + 1)
+        for first in range(0, plan.windows, plan.batch):
+            chosen = starts[first : first + plan.batch]
+            found = self._run(self._tokens[chosen[:, None] + offsets], edges)
+            losses += [
+                np.stack([found.losses[:, low : high + 1].mean(axis=1) for low, high in edges], 1)
+            ]
+            if found.attention is not None:
+                attention.append(found.attention * len(chosen))
+            steps.advance(len(chosen) * cost(plan.length))
+        return FoundLoss(
+            spans,
+            np.concatenate(losses),
+            np.sum(attention, axis=0) / plan.windows if attention else None,
+        )
+
+    def _run(self, tokens: NDArray[np.uint8], edges: Sequence[tuple[int, int]]) -> Evaluated:
+        return self._evaluate(self._model, tokens, edges if self._attention else None)
+
+    def _try(self, length: int) -> None:
+        self._run(self._tokens[None, : length + 1], [(0, length - 1)])
+
+
+def cost(length: int) -> int:
+    """Of one window, in units of its own: a part per token and a part per pair of tokens."""
+    return length * (length + 2048)
+
+
+def everywhere(reading: Reading, reason: str) -> list[Skipped]:
+    """Every layer left out for bad values."""
+    return [Skipped(layer.index, reason, bad_values=True) for layer in reading.layers]

@@ -1,0 +1,169 @@
+"""Next-token loss by context length and by position in the window."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.native import is_native, is_research, model_config
+from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
+from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
+from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
+from pjdiag.diagnostics.windows import (
+    CONFIDENCE,
+    RESAMPLES,
+    ByteText,
+    read_bytes,
+    window_starts,
+)
+from pjdiag.errors import AdapterError, DataError, UsageError
+from pjdiag.models.config import ModelConfig
+from pjdiag.results import Result, Row
+from pjdiag.terms import position_buckets
+
+BYTE_VOCABULARY = 256
+LONGEST_DEFAULT = 32768
+DEFAULT_LENGTHS = 4
+TOKENS_PER_LENGTH = 131_072
+"""Predicted tokens of each length where the number of windows is not given."""
+OVERLAP = "windows overlap: tokens count more than once, and the intervals are too narrow"
+
+
+def nll(
+    reading: Reading,
+    data: str | os.PathLike[str],
+    lengths: Sequence[int] | None = None,
+    *,
+    attention: bool = False,
+    stride: int | None = None,
+    windows: int | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> Result:
+    """Mean negative log-likelihood in nats per token of the bytes of ``data``.
+
+    For each T of ``lengths`` (default L, 4 L, 16 L and 64 L, as far as ``data``
+    reaches and no further than 32,768), windows
+    of T + 1 bytes are read from their first position on; the byte after position t is predicted
+    from t + 1 bytes. They start ``stride`` bytes apart (default T: none shares context) from the
+    beginning, at most ``windows`` (default: about 131,072 predicted bytes, at least 1 window).
+    Buckets are positions relative to the train length: ``train = 0..L-1``, ``x1_4 = L..4L-1`` ...
+    Intervals are the bootstrap's over windows, drawn from ``seed``. With ``attention``, rows also
+    carry means over windows, positions and heads of each query's entropy, mean distance and sink
+    mass; ``effective_support`` is e^(mean entropy). ``batch`` windows are read at once (default:
+    about 16,384 tokens). ``announce`` is told what the run will take, before it starts.
+
+    Raises DataError for data that cannot be read or hold no window, UsageError for an argument
+    out of range or a memory estimate beyond what is available, AdapterError for a checkpoint of
+    which no model can be built.
+    """
+    config = _config(reading)
+    train_length = require_train_length(reading)
+    text = read_bytes(data)
+    chosen, warnings = _lengths(lengths, train_length, text)
+    starts = {
+        length: window_starts(
+            len(text.tokens),
+            length,
+            length if stride is None else stride,
+            max(1, TOKENS_PER_LENGTH // length) if windows is None else windows,
+        )
+        for length in chosen
+    }
+    plans = [_plan(length, len(starts[length]), batch) for length in chosen]
+    if stride is not None and stride < max(chosen):
+        warnings.append(OVERLAP)
+    measured = MeasuredLoss(reading, config, text, attention)
+    skipped = measured.bad_weights()
+    rows: list[Row] = []
+    if not skipped:
+        announce(measured.estimate(plans))
+        steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
+        for plan in plans:
+            buckets = position_buckets(train_length, plan.length)
+            found = measured.of(plan, starts[plan.length], buckets, steps)
+            if np.isfinite(found.by_window).all():
+                rows += found.rows(reading, plan.length, seed)
+            else:
+                skipped += everywhere(reading, f"the model overflows at {plan.length} tokens")
+    return outcome(
+        reading,
+        "nll",
+        rows,
+        skipped,
+        warnings,
+        data=text.path,
+        data_bytes=len(text.tokens),
+        data_digest=text.digest,
+        unit="byte",
+        lengths=list(chosen),
+        windows={str(plan.length): plan.windows for plan in plans},
+        stride={str(length): length if stride is None else stride for length in chosen},
+        batch={str(plan.length): plan.batch for plan in plans},
+        attention=attention,
+        confidence=CONFIDENCE,
+        resamples=RESAMPLES,
+        seed=seed,
+        precision="float32",
+    )
+
+
+def _config(reading: Reading) -> ModelConfig:
+    checkpoint = reading.checkpoint
+    if not (is_native(checkpoint) or is_research(checkpoint)):
+        raise AdapterError(
+            f"the adapter {reading.adapter} brings no model that can run; expected a native "
+            "checkpoint or one of the PJ-RoPE research code",
+            "see `pjdiag inspect` for what the weights alone say",
+        )
+    config = model_config(checkpoint)
+    if config.vocab_size != BYTE_VOCABULARY:
+        raise UsageError(
+            f"the model reads {config.vocab_size} different tokens; nll reads bytes, of which "
+            f"there are {BYTE_VOCABULARY}",
+            "pass a byte-level checkpoint",
+        )
+    return config
+
+
+def _lengths(
+    asked: Sequence[int] | None, train_length: int, text: ByteText
+) -> tuple[tuple[int, ...], list[str]]:
+    """The lengths to measure, and what had to be left out of the default ones."""
+    fits = text.longest_window()
+    if asked is not None:
+        lengths = check_lengths(asked)
+        if lengths[-1] > fits:
+            raise DataError(
+                f"{text.path} holds {len(text.tokens)} bytes; one window of {lengths[-1]} "
+                f"needs {lengths[-1] + 1}",
+                f"pass --length {fits} or shorter, or a longer text",
+            )
+        return lengths, []
+    wanted = [train_length]
+    while len(wanted) < DEFAULT_LENGTHS and 4 * wanted[-1] <= LONGEST_DEFAULT:
+        wanted.append(4 * wanted[-1])
+    kept = [length for length in wanted if length <= fits]
+    if not kept:
+        raise DataError(
+            f"{text.path} holds {len(text.tokens)} bytes; one window of the train length "
+            f"{train_length} needs {train_length + 1}",
+            f"pass --length {fits} or shorter, or a longer text",
+        )
+    left = [f"{length:,}" for length in wanted if length > fits]
+    message = f"the data hold no window of {', '.join(left)} tokens: left out"
+    return tuple(kept), [message] if left else []
+
+
+def _plan(length: int, windows: int, batch: int | None) -> WindowPlan:
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
+    most = max(1, BATCH_TOKENS // length) if batch is None else batch
+    return WindowPlan(length, windows, min(windows, most))

@@ -1,0 +1,87 @@
+"""Losses by position and attention statistics of a ``CausalLM``, with memory linear in T."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from pjdiag.models.capture import RunningAttention, observed_attention
+from pjdiag.models.causal_lm import CausalLM
+from pjdiag.position.attention_statistics import attention_statistics
+
+HEAD_TOKENS = 4096
+"""Positions to which the output head is applied at once: ``[T, V]`` logits never exist whole."""
+FIGURES = ("attention_entropy", "mean_distance", "sink_mass")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a model makes of B windows of T + 1 tokens."""
+
+    losses: NDArray[np.float64]
+    """``[B, T]`` nats: the negative log-likelihood of the token after each position."""
+    attention: NDArray[np.float64] | None
+    """``[layers, H, spans, len(FIGURES)]``, means over the windows and the positions of a span;
+    None where they were not asked for."""
+
+
+@torch.no_grad()
+def evaluate(
+    model: CausalLM,
+    tokens: NDArray[np.integer],
+    attention_spans: Sequence[tuple[int, int]] | None = None,
+    head_tokens: int = HEAD_TOKENS,
+) -> Evaluated:
+    """Next-token losses of ``tokens`` ``[B, T + 1]``, read from the first position on.
+
+    With ``attention_spans`` (first and last position of each, both included) also the attention
+    statistics of every head. The head is applied to ``head_tokens`` positions at a time.
+
+    >>> from pjdiag.models.config import ModelConfig
+    >>> model = CausalLM(ModelConfig(embed_dim=16, num_heads=2, layers=1))
+    >>> found = evaluate(model, np.zeros((3, 9), dtype=np.uint8), [(0, 3), (4, 7)])
+    >>> found.losses.shape, found.attention.shape
+    ((3, 8), (1, 2, 2, 3))
+    """
+    windows = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
+    read, wanted = windows[:, :-1], windows[:, 1:]
+    layers: list[Tensor] = []
+    if attention_spans is None:
+        states = model.hidden(read)
+    else:
+        spans = list(attention_spans)
+
+        def observe(_: int, seen: RunningAttention) -> None:
+            layers.append(_by_span(seen, spans))
+
+        with observed_attention(model, observe):
+            states = model.hidden(read)
+    losses = _losses(model, states, wanted, max(1, head_tokens // len(windows)))
+    return Evaluated(losses.double().numpy(), torch.stack(layers).numpy() if layers else None)
+
+
+def _losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> Tensor:
+    pieces = [
+        cross_entropy(model.head(part).mT, target, reduction="none")
+        for part, target in zip(
+            torch.split(states, positions, dim=1),
+            torch.split(wanted, positions, dim=1),
+            strict=True,
+        )
+    ]
+    return torch.cat(pieces, dim=1)
+
+
+def _by_span(seen: RunningAttention, spans: Sequence[tuple[int, int]]) -> Tensor:
+    """``[H, spans, 3]``."""
+    found = attention_statistics(seen.queries, seen.keys, seen.bias_by_lag, seen.scale)
+    figures = torch.stack([getattr(found, name) for name in ("entropy", *FIGURES[1:])], dim=-1)
+    return torch.stack(
+        [figures[:, :, first : last + 1].mean(dim=(0, 2)) for first, last in spans], dim=1
+    )
