@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pjdiag.errors import DataError, UsageError
+from pjdiag.errors import DataError, MissingDependencyError, UsageError
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
 
 if TYPE_CHECKING:
@@ -58,14 +58,25 @@ class Result:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The rows as a pandas DataFrame; pandas is imported at the first use."""
-        if not self._frame:
-            import pandas as pd  # static commands must not pay for pandas
+        """The rows as a pandas DataFrame, counts as nullable integers; made at the first use.
 
-            names = [column.name for column in self.columns]
-            self._frame.append(pd.DataFrame(list(self.rows), columns=names))
+        Raises MissingDependencyError where pandas is not installed.
+        """
+        if not self._frame:
+            self._frame.append(self._made_frame())
         frame: pd.DataFrame = self._frame[0]
         return frame
+
+    def _made_frame(self) -> pd.DataFrame:
+        try:
+            import pandas as pd  # static commands must not pay for pandas
+        except ImportError as error:
+            raise MissingDependencyError(
+                "Result.frame needs pandas", "pip install pandas"
+            ) from error
+        frame = pd.DataFrame(list(self.rows), columns=[column.name for column in self.columns])
+        counts = [column.name for column in self.columns if column.kind == "count"]
+        return frame.astype(dict.fromkeys(counts, "Int64"))
 
     def select(self, **conditions: Any) -> list[Row]:
         """Rows whose columns equal ``conditions``.

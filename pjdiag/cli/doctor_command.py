@@ -11,16 +11,14 @@ import typer
 from pjdiag.errors import PjdiagError
 
 PACKAGES = {
-    "array-api-compat": "the mathematics",
+    "array-api-compat": "the mathematics on torch arrays",
     "ml_dtypes": "bfloat16 and float8 weights",
     "numpy": "static diagnostics",
     "pandas": "Result.frame, parquet",
-    "plotly": "figures",
     "pyarrow": "parquet",
     "rich": "tables",
     "safetensors": "writing checkpoints",
     "torch": "training, torch pickles",
-    "transformers": "Hugging Face models",
     "typer": "the command line",
 }
 

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pjdiag.adapters import Reading
     from pjdiag.render.output import OutputSpec
     from pjdiag.results import Result
+
+TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
+"""The arguments of this run of the command line."""
 
 
 def run(
@@ -91,4 +95,4 @@ def checkpoint_or_sample(path: Path | None, *, quiet: bool) -> Path:
 
 def command_line() -> str:
     """The command as it was typed, quoted for a shell."""
-    return shlex.join(["pjdiag", *sys.argv[1:]])
+    return shlex.join(["pjdiag", *TYPED.get()])

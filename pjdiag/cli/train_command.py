@@ -75,8 +75,12 @@ def train(
         float, typer.Option(help="Peak rate of position parameters.", rich_help_panel=SCHEDULE)
     ] = 1e-2,
     warmup_steps: Annotated[
-        int, typer.Option(help="Updates of linear warm-up.", rich_help_panel=SCHEDULE)
-    ] = 200,
+        int | None,
+        typer.Option(
+            help="Updates of linear warm-up; 200, or a tenth of a shorter run.",
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
     eval_every: Annotated[
         int, typer.Option(help="Updates between held-out losses.", rich_help_panel=SCHEDULE)
     ] = 250,
@@ -117,7 +121,7 @@ def train(
         batch_size=batch_size,
         learning_rate=learning_rate,
         position_learning_rate=position_learning_rate,
-        warmup_steps=warmup_steps,
+        warmup_steps=min(200, steps // 10) if warmup_steps is None else warmup_steps,
         eval_every=eval_every,
         seed=seed,
     )

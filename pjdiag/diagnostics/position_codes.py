@@ -52,7 +52,7 @@ def _kernel_layer(
     layer: LayerKernel, window: int, with_affine: bool
 ) -> tuple[LayerCodes | None, list[Skipped]]:
     if not jet_sectors(layer.kernel):
-        reason = "the affine sector alone has no position code; it only orders lags"
+        reason = "a bias of the affine sector alone has no position code; it only orders lags"
         return None, [Skipped(layer.layer, reason)]
     sizes = _largest_codes(layer.kernel, window)
     usable = np.flatnonzero((sizes > 0) & (sizes < LARGEST_CODE))

@@ -30,9 +30,8 @@ def nothing(result: Result) -> str:
         return f"Nothing to measure: no layer has a part that `{result.diagnostic}` speaks of"
     layers = len({entry.layer for entry in result.skipped})
     reasons = list(dict.fromkeys(entry.reason for entry in result.skipped))
-    text = f"Nothing could be measured: {layers} {plural('layer', layers)} left out ({reasons[0]})"
-    others = len(reasons) - 1
-    return text + (f"; {others} more {plural('reason', others)} below" if others else "")
+    text = f"Nothing could be measured: {layers} {plural('layer', layers)} left out"
+    return f"{text} ({reasons[0]})" if len(reasons) == 1 else f"{text}, for the reasons below"
 
 
 def plural(word: str, number: int) -> str:

@@ -29,21 +29,33 @@ def sentence(place: Place) -> str:
     parts = []
     whole = rows.get(None)
     if whole is not None:
+        parts.append(f"the bias reaches {numbers.figure(whole['bias_max'])} logits")
+        parts[-1] += _growth(place, whole)
         parts.append(
-            f"the attention prior spreads over {numbers.figure(whole['effective_support'])} "
-            f"tokens at a mean lag of {numbers.figure(whole['mean_distance'])}"
+            f"a head's attention prior spreads over {numbers.figure(whole['effective_support'])} "
+            "tokens on average"
         )
     largest = max(
         (sector for sector in rows if sector is not None),
         key=lambda sector: rows[sector].get("bias_rms") or 0.0,
         default=None,
     )
-    if largest is not None:
-        parts.append(
-            f"{SECTOR_TITLES[Sector(largest)]} is the largest part of the bias "
-            f"(RMS {numbers.figure(rows[largest]['bias_rms'])} logits)"
-        )
+    if largest is not None and len(rows) > 2:
+        parts.append(f"{SECTOR_TITLES[Sector(largest)]} is the largest part of the bias")
     return f"{lead} {'; '.join(parts)}" if parts else f"{lead} nothing is known"
+
+
+def _growth(place: Place, longest: Row) -> str:
+    """How much larger than at the shortest length that was measured."""
+    shortest = min(
+        (row for row in place.rows if row.get("sector") is None),
+        key=lambda row: row["eval_length"],
+    )
+    before = shortest.get("bias_max")
+    if not before or shortest["eval_length"] == longest["eval_length"]:
+        return ""
+    times = numbers.figure(longest["bias_max"] / before)
+    return f", {times} times its largest at {numbers.count(shortest['eval_length'])}"
 
 
 def _variants(place: Place, length: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, places
@@ -31,6 +32,7 @@ SCALE = (
     ("condition\nnumber", "condition_number"),
 )
 SHARES = ("int8_error_order", "int4_error_order", "wrapped_collision")
+MEANS = "lines of several heads are means over them; the largest bias is the largest"
 NOTE = (
     "far = upper half of the window; phase per lag is 1 where the carrier keeps turning; errors "
     "per order; phases collide within 1e-3 rad, mod 2 pi"
@@ -39,12 +41,26 @@ NOTE = (
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """Two tables over the scopes, sectors and lengths."""
-    del all_rows  # every line is a figure of its own: the screen limit alone shortens
     found = places(result.rows, by)
+    whole, jets = found, found
+    if not all_rows:
+        jets = [*found[:1], *(_longest(place) for place in found[1:])]
+        whole = [*found[:1], *(_whole(place) for place in jets[1:])]
     return [
-        _table("Kernel and attention prior of the last row", found, PRIOR, ""),
-        _table("Growth, quantisation and phases of the jets", found, SCALE, NOTE),
+        _table("Kernel and attention prior of the last row", whole, PRIOR, MEANS),
+        _table("Growth, quantisation and phases of the jets", jets, SCALE, NOTE),
     ]
+
+
+def _whole(place: Place) -> Place:
+    """The whole kernel of a finer scope, its sectors left out."""
+    return replace(place, rows=tuple(row for row in place.rows if row.get("sector") is None))
+
+
+def _longest(place: Place) -> Place:
+    """A finer scope at the longest length only."""
+    longest = max(row["eval_length"] for row in place.rows)
+    return replace(place, rows=tuple(r for r in place.rows if r["eval_length"] == longest))
 
 
 def subject(row: Row) -> str:
