@@ -18,7 +18,8 @@ from pjdiag.cli.mass_command import mass
 from pjdiag.cli.nll_command import nll
 from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
-from pjdiag.cli.settings import default_map
+from pjdiag.cli.running import TYPED
+from pjdiag.cli.settings import COMMAND_KEYS, default_map
 from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
 from pjdiag.cli.verify_command import verify
@@ -81,7 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
     0 done, 1 a check is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
     the traceback of an error.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    TYPED.set(tuple(arguments))
     try:
         return _invoke(arguments)
     except BrokenPipeError:
@@ -96,6 +98,11 @@ def main(arguments: list[str] | None = None) -> int:
         if _debugging():
             raise
         return _fail(str(error), error.exit_code)
+    except MemoryError:
+        return _fail(
+            "there is not enough memory for this. Next: pass a shorter --length, or one at a time",
+            EXIT_COULD_NOT_RUN,
+        )
     except CLICK_ERROR as error:
         return _fail(_usage_message(error, arguments), EXIT_COULD_NOT_RUN)
     except Exception as error:  # noqa: BLE001  the last line of defence against a traceback
@@ -103,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    defaults: dict[str, Any] = {} if _only_asks(arguments) else default_map(Path.cwd())
+    defaults: dict[str, Any] = {} if _needs_no_settings(arguments) else default_map(Path.cwd())
     code = without_pydantic(get_command(app)).main(
         args=arguments, prog_name="pjdiag", standalone_mode=False, default_map=defaults
     )
@@ -111,9 +118,10 @@ def _invoke(arguments: list[str]) -> int:
     return code if isinstance(code, int) else EXIT_DONE
 
 
-def _only_asks(arguments: list[str]) -> bool:
-    """Whether only help or the version is wanted: a broken settings file must not stop that."""
-    return not arguments or any(a in ("--help", "-h", "--version") for a in arguments)
+def _needs_no_settings(arguments: list[str]) -> bool:
+    """Whether a broken settings file must not stop this: help, or a look at the environment."""
+    asks = any(argument in ("--help", "-h", "--version") for argument in arguments)
+    return asks or arguments[0] not in COMMAND_KEYS
 
 
 def _usage_message(error: Any, arguments: list[str]) -> str:
