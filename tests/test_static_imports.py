@@ -122,5 +122,5 @@ def test_doctor_names_what_is_missing(site):
     found = {entry["item"]: entry["found"] for entry in json.loads(done.stdout)}
     assert done.returncode == 0
     missing = {item for item, state in found.items() if state == "missing"}
-    assert {"torch", "transformers", "pandas", "plotly"} <= missing
+    assert {"torch", "pandas", "safetensors"} <= missing
     assert "numpy" not in missing
