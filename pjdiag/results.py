@@ -74,7 +74,9 @@ class Result:
             raise MissingDependencyError(
                 "Result.frame needs pandas", "pip install pandas"
             ) from error
-        frame = pd.DataFrame(list(self.rows), columns=[column.name for column in self.columns])
+        frame = pd.DataFrame(
+            [_plain(row) for row in self.rows], columns=[column.name for column in self.columns]
+        )
         counts = [column.name for column in self.columns if column.kind == "count"]
         return frame.astype(dict.fromkeys(counts, "Int64"))
 
@@ -99,8 +101,14 @@ class Result:
     ) -> Result:
         """The rows of one layer, head or sector; coarser aggregates are left out.
 
-        Raises UsageError where no row fits.
+        What was skipped is narrowed likewise. Raises UsageError where neither fits.
         """
+        skipped = tuple(
+            entry
+            for entry in self.skipped
+            if (layer is None or entry.layer == layer)
+            and (head is None or entry.head in (None, head))
+        )
         rows = [
             row
             for row in self.rows
@@ -108,13 +116,14 @@ class Result:
             and (head is None or row["head"] == head)
             and (sector is None or row.get("sector") == sector)
         ]
-        if self.rows and not rows:
+        spoilt = (layer is not None or head is not None) and any(e.bad_values for e in skipped)
+        if self.rows and not rows and not spoilt:
             wanted = {"layer": layer, "head": head, "sector": sector}
             asked = ", ".join(
                 f"{name} {value}" for name, value in wanted.items() if value is not None
             )
             raise UsageError(f"no row for {asked}", self._choices())
-        return replace(self, rows=tuple(rows), _frame=[])
+        return replace(self, rows=tuple(rows), skipped=skipped, _frame=[])
 
     def _choices(self) -> str:
         def values(name: str) -> str:

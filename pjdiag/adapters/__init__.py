@@ -13,7 +13,7 @@ from pjdiag.adapters.protocol import (
     SkippedLayer,
     Sourced,
 )
-from pjdiag.adapters.reading import read
+from pjdiag.adapters.reading import at_length, read
 from pjdiag.adapters.registry import Registration, detect, registrations
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Registration",
     "SkippedLayer",
     "Sourced",
+    "at_length",
     "detect",
     "read",
     "registrations",

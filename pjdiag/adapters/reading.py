@@ -59,6 +59,15 @@ def read(
     return reading
 
 
+def at_length(reading: Reading, eval_length: int) -> Reading:
+    """The same checkpoint read at another length: frequencies may depend on it."""
+    if reading.eval_length == eval_length:
+        return reading
+    return read(
+        reading.checkpoint, train_length=reading.train_length.value, eval_length=eval_length
+    )
+
+
 def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None:
     reasons = "; ".join(f"layer {entry.index}: {entry.reason}" for entry in reading.skipped[:3])
     if strict and reading.skipped:

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.protocol import Adapter, Match
-from pjdiag.errors import AdapterError
+from pjdiag.errors import AdapterError, PjdiagError
 
 if TYPE_CHECKING:
     from pjdiag.checkpoint import Checkpoint
@@ -36,7 +36,8 @@ def registrations() -> tuple[Registration, ...]:
     adapters; set to nothing it admits none. Raises AdapterError where two share a name.
     """
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    unique = _without_repeats(found)
+    refused = [point for point in found if not _admitted(point)]
+    unique = [*_without_repeats([point for point in found if _admitted(point)]), *refused]
     return tuple(_register(point) for point in unique)
 
 
@@ -51,7 +52,7 @@ def detect(
     matches = [
         (entry.adapter, match)
         for entry in known
-        if entry.adapter is not None and (match := entry.adapter.matches(checkpoint)) is not None
+        if entry.adapter is not None and (match := _match(entry, checkpoint)) is not None
     ]
     if not matches:
         names = ", ".join(entry.name for entry in known if entry.adapter is not None) or "none"
@@ -68,6 +69,27 @@ def detect(
             "disable one of them, for example with PJDIAG_PLUGINS=",
         )
     return winners[0]
+
+
+def _match(entry: Registration, checkpoint: Checkpoint) -> Match | None:
+    """The adapter's answer. Raises AdapterError that names a plugin which cannot give one."""
+    if entry.adapter is None:
+        return None
+    try:
+        found = entry.adapter.matches(checkpoint)
+    except PjdiagError:
+        raise
+    except Exception as error:
+        raise AdapterError(
+            f"plugin {entry.name} ({entry.origin}) failed: {type(error).__name__}: {error}",
+            f"uninstall {entry.origin.split()[0]}, or set PJDIAG_PLUGINS=",
+        ) from error
+    if found is not None and not isinstance(found, Match):
+        raise AdapterError(
+            f"plugin {entry.name} ({entry.origin}) answered {type(found).__name__}, not a Match",
+            f"uninstall {entry.origin.split()[0]}, or set PJDIAG_PLUGINS=",
+        )
+    return found
 
 
 def _without_repeats(points: Sequence[EntryPoint]) -> list[EntryPoint]:
@@ -92,7 +114,7 @@ def _register(point: EntryPoint) -> Registration:
         return Registration(point.name, origin, None, "disabled by PJDIAG_PLUGINS")
     try:
         adapter = point.load()()
-    except Exception as error:  # noqa: BLE001  a stranger's plugin may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a stranger's plugin may raise anything
         return Registration(point.name, origin, None, f"{type(error).__name__}: {error}")
     missing = [
         name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pjdiag.models.causal_lm import CausalLM
 
 METADATA_KEY = "pjdiag"
+SMALL = 2**26
+"""Values that a model may allocate for a tensor before it is found to be missing."""
 
 
 def is_native(checkpoint: Checkpoint) -> bool:
@@ -51,8 +54,28 @@ def load_model(checkpoint: Checkpoint) -> CausalLM:
     from pjdiag.models.causal_lm import CausalLM  # reading a configuration needs no torch
 
     config = model_config(checkpoint)
+    _check_sizes(checkpoint, config)
     tensors = {name: checkpoint.read(name) for name in checkpoint.headers}
     return CausalLM.from_tensors(config, tensors)
+
+
+def _check_sizes(checkpoint: Checkpoint, config: ModelConfig) -> None:
+    """Sizes that the configuration states, before a model of these sizes is allocated."""
+    width = config.embed_dim
+    for name, expected in (
+        ("embedding.weight", (config.vocab_size, width)),
+        ("blocks.0.mlp.0.weight", (config.mlp_ratio * width, width)),
+        (f"blocks.{config.layers - 1}.attn.qkv.weight", (3 * width, width)),
+    ):
+        header = checkpoint.headers.get(name)
+        if header is None and math.prod(expected) < SMALL:
+            continue  # the model itself says what else is missing
+        if header is None or header.shape != expected:
+            found = "is missing" if header is None else f"has shape {list(header.shape)}"
+            raise CheckpointError(
+                f"tensor {name} {found}; the configuration asks for {list(expected)}",
+                "correct the configuration, or write the checkpoint again",
+            )
 
 
 def _stated(text: str) -> Mapping[str, object]:

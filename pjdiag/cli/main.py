@@ -25,6 +25,7 @@ from pjdiag.cli.train_command import train
 from pjdiag.cli.verify_command import verify
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
 
+EXIT_INTERRUPTED = 130
 CLICK_ERROR: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
@@ -82,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     0 done, 1 a check is violated, 2 could not run, 3 inconclusive. ``PJDIAG_DEBUG=1`` shows
     the traceback of an error.
     """
+    _open_missing_streams()
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     TYPED.set(tuple(arguments))
     try:
@@ -91,9 +93,13 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _closed_pipe()
+        if error.errno in (errno.ENOSPC, errno.EIO):
+            return _fail(f"cannot write: {error.strerror}. Next: free some space", 2)
         return _unknown(error)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except SystemExit:
+        return _closed_pipe()  # how Typer ends when the reader of a pipe has gone
     except PjdiagError as error:
         if _debugging():
             raise
@@ -110,12 +116,29 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    defaults: dict[str, Any] = {} if _needs_no_settings(arguments) else default_map(Path.cwd())
+    defaults: dict[str, Any] = {} if _needs_no_settings(arguments) else default_map(_here())
     code = without_pydantic(get_command(app)).main(
         args=arguments, prog_name="pjdiag", standalone_mode=False, default_map=defaults
     )
     sys.stdout.flush()
+    if code == EXIT_INTERRUPTED:
+        return _fail("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_DONE
+
+
+def _here() -> Path:
+    """The working directory; the root where it has been deleted, so that no settings apply."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
+
+
+def _open_missing_streams() -> None:
+    """Python has None for a stream that was closed before it started."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _needs_no_settings(arguments: list[str]) -> bool:

@@ -60,7 +60,7 @@ def nll(
             metavar="B", help="Windows read at once; by default about 16,384 tokens.", min=1
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """How well is the next token predicted at each context length, and where in the window?
 

@@ -31,7 +31,9 @@ def probe(
             "needs torch."
         ),
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the trained decision.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the trained decision.", min=0, max=2**63 - 1)
+    ] = 0,
     variants: Variants = False,
 ) -> None:
     """Can the checkpoint's own position codes tell every lag from every other?

@@ -36,15 +36,27 @@ def default_map(start: Path) -> dict[str, dict[str, Any]]:
     """
     merged: dict[str, dict[str, Any]] = {command: {} for command in COMMAND_KEYS}
     for name in ("pyproject.toml", "pjdiag.toml"):
-        path = next((p / name for p in (start, *start.parents) if (p / name).is_file()), None)
+        path = _nearest(start, name)
         if path is None:
             continue
         found = _load(path)
         if name == "pyproject.toml":
-            found = found.get("tool", {}).get("pjdiag", {})
+            tools = found.get("tool", {})
+            found = tools.get("pjdiag", {}) if isinstance(tools, Mapping) else {}
         for command, values in _by_command(found, path).items():
             merged[command].update(values)
     return merged
+
+
+def _nearest(start: Path, name: str) -> Path | None:
+    """The nearest file above; a folder that may not be searched holds none for us."""
+    for folder in (start, *start.parents):
+        try:
+            if (folder / name).is_file():
+                return folder / name
+        except OSError:
+            continue
+    return None
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -52,7 +64,7 @@ def _load(path: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as TOML: {error}", "correct the file") from error
 
 

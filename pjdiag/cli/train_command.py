@@ -84,7 +84,9 @@ def train(
     eval_every: Annotated[
         int, typer.Option(help="Updates between held-out losses.", rich_help_panel=SCHEDULE)
     ] = 250,
-    seed: Annotated[int, typer.Option(help="Seed of weights and windows.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of weights and windows.", min=0, max=2**63 - 1)
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Train a small model and leave a native checkpoint with its card.

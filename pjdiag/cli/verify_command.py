@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def verify(
     common: Common,
     length: Lengths = None,
-    seed: Annotated[int, typer.Option(help="Seed of the contents and tokens.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the contents and tokens.", min=0, max=2**63 - 1)
+    ] = 0,
 ) -> None:
     """Are the position transforms exact, and does our reading give the model's own logits?
 

@@ -22,6 +22,8 @@ BATCH = 1024
 LEARNING_RATE = 1e-3
 DECISION_QUERIES = 96
 """Queries in a bucket."""
+FEWEST_LAGS = 16
+"""Shortest train length on which a classifier can learn anything."""
 MAX_COLUMNS = 8192
 """Widest code that the classifier is trained on."""
 CANDIDATES = 4096

@@ -184,7 +184,10 @@ def _mass_row(group: Group[Any], family: Family, **figures: Any) -> Row:
 
 def _warnings(rows: Sequence[Row]) -> tuple[str, ...]:
     empty = any(
-        row["scope"] == "model" and row["sector"] in tuple(Sector) and row["effective_mass"] == 0
+        row["scope"] == "model"
+        and row["family"] == Family.ADDITIVE
+        and row["sector"] in tuple(Sector)
+        and row["effective_mass"] == 0
         for row in rows
         if row["jet_order"] is None
     )

@@ -33,6 +33,7 @@ def outcome(
         diagnostic=diagnostic,
         checkpoint={
             "path": str(checkpoint.path),
+            "files": [str(path) for path in checkpoint.files],
             "format": checkpoint.format,
             "digest": checkpoint.digest(),
             "dtype": checkpoint.dtype(),
@@ -73,6 +74,15 @@ def table_outcome(
         },
         rows=tuple(rows),
     )
+
+
+def check_train_length(train_length: int) -> None:
+    """Raises UsageError below 2 tokens."""
+    if train_length < 2:
+        raise UsageError(
+            f"train length is {train_length}; expected at least 2 tokens",
+            "pass --train-length 1024",
+        )
 
 
 def require_train_length(reading: Reading) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pjdiag import adapters
 from pjdiag.adapters.protocol import (
     AdditiveKernel,
     Layer,
@@ -28,15 +27,6 @@ class OwnPart:
     layer: int
     mechanism: Mechanism
     part: PositionTransform | PositionKernel
-
-
-def at_length(reading: Reading, eval_length: int) -> Reading:
-    """The same checkpoint read at another length: frequencies may depend on it."""
-    if reading.eval_length == eval_length:
-        return reading
-    return adapters.read(
-        reading.checkpoint, train_length=reading.train_length.value, eval_length=eval_length
-    )
 
 
 def own_parts(reading: Reading) -> tuple[list[OwnPart], list[Skipped]]:

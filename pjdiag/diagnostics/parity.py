@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pjdiag.adapters.protocol import AdditiveKernel, Layer, Reading
+from pjdiag.adapters.reading import at_length
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import is_native, is_research, load_model, model_config
 from pjdiag.diagnostics.law_figures import Figures, figures_of
 from pjdiag.diagnostics.laws import Figure
-from pjdiag.diagnostics.own_transforms import at_length, layer_transform
+from pjdiag.diagnostics.own_transforms import layer_transform
 from pjdiag.position._array import softmax
 from pjdiag.position.kernel import PositionKernel, bias, gated_components
 from pjdiag.position.transforms import PositionTransform

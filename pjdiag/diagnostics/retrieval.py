@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.adapters.reading import at_length
 from pjdiag.diagnostics.code_search import MODEL, LayerCodes, Plan, Unit, search
-from pjdiag.diagnostics.hard_negative import MAX_COLUMNS, Codes, hard_negative_decision
+from pjdiag.diagnostics.hard_negative import FEWEST_LAGS, MAX_COLUMNS, Codes, hard_negative_decision
 from pjdiag.diagnostics.heads import sound_heads, unwarned_overflow
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.nearest import Search
-from pjdiag.diagnostics.outcome import outcome, require_train_length, table_outcome
+from pjdiag.diagnostics.outcome import (
+    check_train_length,
+    outcome,
+    require_train_length,
+    table_outcome,
+)
 from pjdiag.diagnostics.position_codes import families, model_codes
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import MissingDependencyError, UsageError
 from pjdiag.position.variants import VARIANTS, Variant, variant_codes
-from pjdiag.results import Result, Row
+from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DEFAULT_PRECISIONS, PRECISIONS, Family, Scope, lag_buckets
 
 DEFAULT_LENGTH = 32768
@@ -57,20 +63,23 @@ def probe(
     Queries: up to ``queries`` lags evenly spaced in each bucket. ``top1``, ``within_1/8/64``
     are shares of queries; ``margin`` the mean cosine of the lag itself less the best other;
     ``ties`` the mean number of candidates within 1e-6 of it, itself included. ``lengths`` in
-    tokens, default 32,768. With ``decision``, the model rows of unquantised codes also carry the
-    trained decision of ``hard_negative.hard_negative_decision`` (it needs torch; without it a
-    warning says so), seeded by ``seed``. ``progress`` is told the share of the work that is done.
-    Raises UsageError for a length below 2 or an unknown precision.
+    tokens, default 32,768; length-dependent frequencies are those at each length. With
+    ``decision``, the model rows of unquantised codes also carry the trained decision of
+    ``hard_negative.hard_negative_decision`` (it needs torch; without it a warning says so), seeded
+    by ``seed``. ``progress`` is told the share of the work that is done. Raises UsageError for a
+    length below 2 or an unknown precision.
     """
     train_length = require_train_length(reading)
     windows = _checked(lengths, precisions)
-    sound = sound_heads(reading)
-    by_family, skipped = families(sound, windows[-1], with_affine)
     rows: list[Row] = []
     warnings: list[str] = []
+    left_out: list[Skipped] = []
     plans = _plans(windows, train_length, precisions, queries, tuple(Scope))
-    steps = Steps(progress, len(by_family) * sum(plan.window for plan in plans))
+    steps = Steps(progress, sum(plan.window for plan in plans))
     for plan in plans:
+        sound = sound_heads(at_length(reading, plan.window))
+        by_family, skipped = families(sound, plan.window, with_affine)
+        left_out += [e for e in (*sound.skipped, *skipped) if e not in left_out]
         for family, layers in by_family.items():
             searches = search(layers, plan, steps)
             figures: Decision = {}
@@ -82,7 +91,7 @@ def probe(
         reading,
         "probe",
         rows,
-        (*sound.skipped, *skipped),
+        left_out,
         warnings,
         lengths=list(windows),
         queries_per_bucket=queries,
@@ -107,6 +116,7 @@ def probe_variants(
     default 32,768. Arguments and errors as for ``probe``.
     """
     windows = _checked(lengths, precisions)
+    check_train_length(train_length)
     omegas = [2 * math.pi * cycles / train_length for cycles in VARIANT_CYCLES]
     plans = _plans(windows, train_length, precisions, QUERIES, (Scope.MODEL,))
     steps = Steps(progress, len(VARIANTS) * sum(plan.window for plan in plans))
@@ -181,6 +191,8 @@ def _plans(
 
 def _decision(codes: Codes, train_length: int, plan: Plan, seed: int) -> tuple[Decision, str]:
     """The trained decision's figures by bucket, or none and why."""
+    if train_length < FEWEST_LAGS:
+        return {}, f"no trained decision: a train length of {train_length} leaves too few lags"
     columns = codes(np.ones(1, dtype=plan.dtype)).shape[1]
     if columns > MAX_COLUMNS:
         return {}, f"no trained decision: the code has {columns} columns, more than {MAX_COLUMNS}"

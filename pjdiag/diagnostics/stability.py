@@ -11,7 +11,12 @@ import numpy as np
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
 from pjdiag.diagnostics.lags import check_lengths
-from pjdiag.diagnostics.outcome import outcome, require_train_length, table_outcome
+from pjdiag.diagnostics.outcome import (
+    check_train_length,
+    outcome,
+    require_train_length,
+    table_outcome,
+)
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
 from pjdiag.diagnostics.stability_figures import (
@@ -20,12 +25,14 @@ from pjdiag.diagnostics.stability_figures import (
     kernel_figures,
     phase_figures,
 )
+from pjdiag.errors import UsageError
 from pjdiag.position.coordinates import phase
 from pjdiag.position.kernel import PositionKernel, envelope, gated_components, mass
 from pjdiag.position.variants import VARIANTS, order_amplitudes
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS, Scope, Sector
 
+SHORTEST = 4
 DEFAULT_LENGTHS = (1024, 4096, 32768)
 VARIANT_CYCLES = 17
 VARIANT_ORDER = 3
@@ -56,9 +63,7 @@ def stability(
     tokens, default L, 4 L and 32,768. Raises UsageError for a length below 2.
     """
     train_length = require_train_length(reading)
-    windows = check_lengths(
-        lengths if lengths is not None else [train_length, 4 * train_length, 32768]
-    )
+    windows = _checked(lengths if lengths is not None else [train_length, 4 * train_length, 32768])
     sound = sound_heads(reading, spectra=False)
     steps = Steps(progress, sum(len(layer.heads) for layer in sound.kernels) * sum(windows))
     rows: list[Row] = []
@@ -86,7 +91,8 @@ def stability_variants(
     One frequency ``w = 2 pi 17 / L``, jet orders 0..3, damping 0.1; the kernel is
     ``A[:, 3] cos(w phase)``. ``lengths`` in tokens, default 1,024, 4,096 and 32,768.
     """
-    windows = check_lengths(lengths if lengths is not None else DEFAULT_LENGTHS)
+    windows = _checked(lengths if lengths is not None else DEFAULT_LENGTHS)
+    check_train_length(train_length)
     omega = 2 * math.pi * VARIANT_CYCLES / train_length
     rows: list[Row] = []
     for window in windows:
@@ -124,6 +130,17 @@ def stability_variants(
     )
 
 
+def _checked(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Windows whose far half has a phase increment."""
+    windows = check_lengths(lengths)
+    if windows[0] < SHORTEST:
+        raise UsageError(
+            f"length is {windows[0]}; the far half of a window needs at least {SHORTEST} tokens",
+            "pass --length 32768",
+        )
+    return windows
+
+
 def _layer_items(
     layer: LayerKernel, window: int, steps: Steps
 ) -> Iterator[tuple[Sector | None, HeadItem[Figures]]]:
@@ -148,7 +165,7 @@ def _head_figures(kernel: PositionKernel, window: int) -> Iterator[tuple[Sector 
         else:
             amplitudes = (mass(kernel, sector)[:, :, None] * envelope(kernel, sector, lags))[0].T
             turning = lags if sector == Sector.FJ else phase(lags, kernel.train_length)
-            jets = _jet_figures(amplitudes, turning, float(kernel.omega[0]))
+            jets = _jet_figures(amplitudes, turning, abs(float(kernel.omega[0])))
             yield sector, {**kernel_figures(function), **jets}
     yield None, kernel_figures(whole) if np.isfinite(whole).all() else {}
 

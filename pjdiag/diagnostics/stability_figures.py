@@ -99,7 +99,7 @@ def far_condition_number(amplitudes: np.ndarray, phases: np.ndarray, omega: floa
         [amplitudes[chosen] * np.cos(angle), amplitudes[chosen] * np.sin(angle)], axis=1
     )
     spread = design.std(axis=0)
-    if not (spread > 0).all():
+    if not (spread > 0).all() or not np.isfinite(design).all() or not np.isfinite(spread).all():
         return float("inf")
     return float(np.linalg.cond((design - design.mean(axis=0)) / spread))
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.adapters.reading import at_length
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.law_figures import Figures, kernel_figures, transform_figures
 from pjdiag.diagnostics.outcome import outcome
-from pjdiag.diagnostics.own_transforms import at_length, own_parts
+from pjdiag.diagnostics.own_transforms import own_parts
 from pjdiag.diagnostics.parity import parity
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.scopes import Group
@@ -141,5 +142,6 @@ def _worst_of_layers(rows: Sequence[Row]) -> list[Row]:
 def _badness(row: Row) -> float:
     """Error over tolerance, or the growth; what fails without a figure is worst."""
     if row["error"] is not None:
-        return float(row["error"]) / float(row["tolerance"])
+        error, tolerance = float(row["error"]), float(row["tolerance"])
+        return error / tolerance if tolerance else math.inf if error else 0.0
     return math.inf if row["passed"] is False else float(row["growth"] or 0.0)

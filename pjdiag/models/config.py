@@ -13,6 +13,9 @@ from pjdiag.position.parameters import SlopeForm
 from pjdiag.terms import Mechanism, Rho, Sector
 
 FORMAT_VERSION = 1
+LARGEST_COUNT = 2**40
+LARGEST_ORDER = 64
+"""r! and (d/L)^r stay far within float64."""
 
 _COUNTS = ("vocab_size", "train_length", "embed_dim", "num_heads", "layers", "mlp_ratio")
 
@@ -48,7 +51,7 @@ class ModelConfig:
         for name in _COUNTS:
             _check_count(name, getattr(self, name), 2 if name in _COUNTS[:2] else 1)
         _check_count("max_order", self.max_order, 0)
-        if self.method not in METHODS:
+        if not isinstance(self.method, str) or self.method not in METHODS:
             raise UsageError(
                 f"unknown method {self.method!r}", f"the methods are {', '.join(METHODS)}"
             )
@@ -180,12 +183,22 @@ class ModelConfig:
         try:
             return cls(**values)
         except UsageError as error:
-            raise CheckpointError(f"unusable configuration: {error.message}", error.hint) from error
+            hint = error.hint or "correct the configuration, or write the checkpoint again"
+            raise CheckpointError(f"unusable configuration: {error.message}", hint) from error
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is {value!r}; expected a whole number of at least {least}")
+    most = LARGEST_ORDER if name == "max_order" else LARGEST_COUNT
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(
+            f"{name} is {_brief(value)}; expected a whole number from {least} to {most}",
+            f"choose a {name} in that range",
+        )
+
+
+def _brief(value: Any) -> str:
+    text = ascii(value) if not isinstance(value, int) or abs(value) < 10**18 else "enormous"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _check_range(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:

@@ -194,9 +194,9 @@ def _writable(text: str, stream: TextIO) -> str:
 
 
 def _refuse_checkpoint(result: Result, path: str) -> None:
-    source = result.checkpoint.get("path")
-    if source and same_file(str(source), path):
+    sources = [result.checkpoint.get("path"), *result.checkpoint.get("files", ())]
+    if any(source and same_file(str(source), path) for source in sources):
         raise OutputError(
-            f"{visible(path)} is the checkpoint itself; it is not overwritten",
+            f"{visible(path)} belongs to the checkpoint itself; it is not overwritten",
             "choose another path",
         )

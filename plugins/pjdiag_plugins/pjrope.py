@@ -32,6 +32,8 @@ from pjdiag.position.transforms import JordanTransform, PJRotaryTransform, Polar
 from pjdiag.terms import Mechanism, Sector
 
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
+BLOCK = re.compile(r"blocks\.(\d{1,9})\.")
+REAL_DTYPES = ("F64", "F32", "F16", "BF16")
 FROM_METHOD = "method"
 
 
@@ -62,9 +64,20 @@ class PJRopeAdapter:
     ) -> Iterator[Layer]:
         """Every block's attention, in order."""
         config, source = model_config(checkpoint), _source(checkpoint)
+        _check_layer_count(checkpoint, config)
         length = config.train_length if train_length is None else train_length
         for index in range(config.layers):
             yield _layer(checkpoint, config, source, index, length, eval_length)
+
+
+def _check_layer_count(checkpoint: Checkpoint, config: ModelConfig) -> None:
+    found = {int(match[1]) for name in checkpoint.headers if (match := BLOCK.match(name))}
+    if found and max(found) >= config.layers:
+        raise CheckpointError(
+            f"there are tensors of block {max(found)}; the configuration states "
+            f"{config.layers} layers",
+            "correct the configuration, or write the checkpoint again",
+        )
 
 
 def _source(checkpoint: Checkpoint) -> str:
@@ -275,6 +288,11 @@ def _check_shapes(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]])
             raise CheckpointError(
                 f"tensor {name} is missing; the method in the configuration needs it",
                 "write the checkpoint again, complete",
+            )
+        if header.dtype not in REAL_DTYPES:
+            raise CheckpointError(
+                f"tensor {name} holds {header.dtype} values; expected {', '.join(REAL_DTYPES)}",
+                "convert it, or dequantise it with its scales",
             )
         if header.shape != expected:
             raise CheckpointError(

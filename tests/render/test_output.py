@@ -306,7 +306,7 @@ def test_a_file_that_cannot_be_written_costs_neither_the_table_nor_the_other_fil
 def test_the_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
     checkpoint = tmp_path / "model.json"
     checkpoint.write_text("weights")
-    with pytest.raises(OutputError, match="is the checkpoint itself"):
+    with pytest.raises(OutputError, match="belongs to the checkpoint itself"):
         sent(mass_result(checkpoint={"path": str(checkpoint)}), f"{tmp_path}/./model.json")
     assert checkpoint.read_text() == "weights"
 

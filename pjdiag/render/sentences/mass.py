@@ -45,6 +45,8 @@ def _shares(enabled: dict[Sector, Row]) -> str:
     if enabled and all(row.get("effective_mass") == 0 for row in enabled.values()):
         names = listed(SECTOR_TITLES[sector] for sector in enabled)
         return f"the position bias is zero: no mass in {names}"
+    if not enabled:
+        return "the sector is absent from this checkpoint"
     ranked = sorted(enabled, key=lambda sector: -(enabled[sector].get("sector_share") or 0.0))
     shares = [numbers.percent(enabled[sector].get("sector_share")) for sector in ranked]
     first = f"{SECTOR_TITLES[ranked[0]]} carries {shares[0]} of the effective mass"

@@ -63,6 +63,13 @@ def _variants(place: Place, length: int) -> str:
     by_variant: dict[str, list[Row]] = {}
     for row in place.rows:
         by_variant.setdefault(str(row["variant"]), []).append(row)
+    if len({row["eval_length"] for row in place.rows}) == 1:
+        sizes = {name: rows[0].get("norm_final") or 0.0 for name, rows in by_variant.items()}
+        largest, smallest = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
+        return (
+            f"the amplitudes of {largest} have reached {numbers.figure(sizes[largest])}, those of "
+            f"{smallest} {numbers.figure(sizes[smallest])}"
+        )
     grown: list[str] = []
     kept: list[str] = []
     for name, rows in by_variant.items():
