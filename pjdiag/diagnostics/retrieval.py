@@ -25,8 +25,9 @@ from pjdiag.diagnostics.outcome import (
 )
 from pjdiag.diagnostics.position_codes import families, model_codes
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
-from pjdiag.diagnostics.scopes import HeadItem, groups
+from pjdiag.diagnostics.scopes import HeadItem, groups, model_row
 from pjdiag.errors import MissingDependencyError, UsageError
+from pjdiag.position import variants
 from pjdiag.position.variants import VARIANTS, Variant, variant_codes
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DEFAULT_PRECISIONS, PRECISIONS, Family, Scope, lag_buckets
@@ -35,12 +36,10 @@ DEFAULT_LENGTH = 32768
 QUERIES = 128
 VARIANT_CYCLES = (5, 17, 61)
 """Turns of the variants' carriers within the train length."""
-VARIANT_ORDER = 3
-VARIANT_DAMPING = 0.1
-VARIANT_TRAIN_LENGTH = 1024
 
 Decision = dict[str, dict[str, float]]
 """Bucket to the trained decision's figures."""
+UNDECIDED: tuple[Decision, str] = ({}, "")
 
 
 @unwarned_overflow
@@ -82,10 +81,9 @@ def probe(
         left_out += [e for e in (*sound.skipped, *skipped) if e not in left_out]
         for family, layers in by_family.items():
             searches = search(layers, plan, steps)
-            figures: Decision = {}
-            if decision:
-                figures, warning = _decision(partial(model_codes, layers), train_length, plan, seed)
-                warnings += [warning] if warning and warning not in warnings else []
+            codes = partial(model_codes, layers)
+            figures, warning = _decision(codes, train_length, plan, seed) if decision else UNDECIDED
+            warnings += [warning] if warning and warning not in warnings else []
             rows += _rows(layers, searches, plan, family, figures)
     return outcome(
         reading,
@@ -104,7 +102,7 @@ def probe(
 def probe_variants(
     lengths: Sequence[int] | None = None,
     *,
-    train_length: int = VARIANT_TRAIN_LENGTH,
+    train_length: int = variants.TRAIN_LENGTH,
     precisions: Sequence[str] = DEFAULT_PRECISIONS,
     decision: bool = True,
     seed: int = 0,
@@ -127,14 +125,11 @@ def probe_variants(
             codes = partial(_variant_codes, variant, train_length, omegas)
             layer = LayerCodes(0, None, (0,), partial(_as_one_head, codes))
             searches = search([layer], plan, steps)
-            figures: Decision = {}
-            if decision:
-                figures, warning = _decision(codes, train_length, plan, seed)
-                warnings += [warning] if warning and warning not in warnings else []
-            scope = {"layer": None, "head": None, "scope": Scope.MODEL.value, "mechanism": None}
+            figures, warning = _decision(codes, train_length, plan, seed) if decision else UNDECIDED
+            warnings += [warning] if warning and warning not in warnings else []
             for precision in plan.precisions:
                 rows += [
-                    {**scope, "variant": variant.name, "family": None, **row}
+                    model_row(variant=variant.name, family=None, **row)
                     for row in _search_rows(searches[MODEL, precision], plan, precision, figures)
                 ]
     result = table_outcome(
@@ -145,8 +140,8 @@ def probe_variants(
         queries_per_bucket=QUERIES,
         precisions=list(precisions),
         omegas=omegas,
-        max_order=VARIANT_ORDER,
-        damping=VARIANT_DAMPING,
+        max_order=variants.MAX_ORDER,
+        damping=variants.DAMPING,
         seed=seed,
     )
     return replace(result, warnings=tuple(warnings))
@@ -166,7 +161,7 @@ def _variant_codes(
     variant: Variant, train_length: int, omegas: Sequence[float], lags: np.ndarray
 ) -> np.ndarray:
     codes: np.ndarray = variant_codes(
-        variant, lags, train_length, VARIANT_ORDER, omegas, VARIANT_DAMPING
+        variant, lags, train_length, variants.MAX_ORDER, omegas, variants.DAMPING
     )
     return codes
 

@@ -43,6 +43,16 @@ class Group(Generic[T]):
         }
 
 
+def model_row(**figures: Any) -> Row:
+    """A row of the model scope where no head was aggregated.
+
+    >>> model_row(top1=1.0)["scope"]
+    'model'
+    """
+    whole: Group[None] = Group(Scope.MODEL, None, None, None, ())
+    return whole.row(**figures)
+
+
 def groups(items: Sequence[HeadItem[T]]) -> Iterator[Group[T]]:
     """The model, then each layer, then each head.
 

@@ -18,7 +18,7 @@ from pjdiag.diagnostics.outcome import (
     table_outcome,
 )
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
-from pjdiag.diagnostics.scopes import Group, HeadItem, groups
+from pjdiag.diagnostics.scopes import Group, HeadItem, groups, model_row
 from pjdiag.diagnostics.stability_figures import (
     amplitude_figures,
     far_condition_number,
@@ -26,18 +26,16 @@ from pjdiag.diagnostics.stability_figures import (
     phase_figures,
 )
 from pjdiag.errors import UsageError
+from pjdiag.position import variants
 from pjdiag.position.coordinates import phase
 from pjdiag.position.kernel import PositionKernel, envelope, gated_components, mass
 from pjdiag.position.variants import VARIANTS, order_amplitudes
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import DIAGNOSTICS, Scope, Sector
+from pjdiag.terms import DIAGNOSTICS, Sector
 
 SHORTEST = 4
 DEFAULT_LENGTHS = (1024, 4096, 32768)
 VARIANT_CYCLES = 17
-VARIANT_ORDER = 3
-VARIANT_DAMPING = 0.1
-VARIANT_TRAIN_LENGTH = 1024
 
 LARGEST = ("bias_max", "norm_max", "norm_final", "amplitude_max", "condition_number")
 """Figures whose aggregate over heads is the largest; ``non_finite`` is the sum, others the mean."""
@@ -84,7 +82,7 @@ def stability(
 
 
 def stability_variants(
-    lengths: Sequence[int] | None = None, train_length: int = VARIANT_TRAIN_LENGTH
+    lengths: Sequence[int] | None = None, train_length: int = variants.TRAIN_LENGTH
 ) -> Result:
     """The same figures for the eight coordinates of ``position.variants``, no checkpoint needed.
 
@@ -99,7 +97,7 @@ def stability_variants(
         lags = np.arange(window, dtype=np.float64)
         for variant in VARIANTS.values():
             amplitudes = order_amplitudes(
-                variant, lags, train_length, VARIANT_ORDER, VARIANT_DAMPING
+                variant, lags, train_length, variants.MAX_ORDER, variants.DAMPING
             )
             phases = variant.phase(lags, train_length)
             kernel = amplitudes[:, -1] * np.cos(omega * phases)
@@ -107,26 +105,15 @@ def stability_variants(
                 **kernel_figures(kernel),
                 **_jet_figures(amplitudes, phases, omega),
             }
-            rows.append(
-                {
-                    "layer": None,
-                    "head": None,
-                    "scope": Scope.MODEL.value,
-                    "mechanism": None,
-                    "variant": variant.name,
-                    "sector": None,
-                    "eval_length": window,
-                    **figures,
-                }
-            )
+            rows.append(model_row(variant=variant.name, sector=None, eval_length=window, **figures))
     return table_outcome(
         "stability",
         rows,
         train_length,
         lengths=list(windows),
         omega=omega,
-        max_order=VARIANT_ORDER,
-        damping=VARIANT_DAMPING,
+        max_order=variants.MAX_ORDER,
+        damping=variants.DAMPING,
     )
 
 

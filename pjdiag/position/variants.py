@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from pjdiag.position import coordinates
 from pjdiag.position._array import Array, phase_namespace
 
+TRAIN_LENGTH = 1024
+MAX_ORDER = 3
+DAMPING = 0.1
+"""The parameters at which the variants are compared; L in tokens, damping per L."""
+
 Coordinate = Callable[[Array, float], Array]
 
 
