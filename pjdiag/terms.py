@@ -152,13 +152,21 @@ _SOURCED_FIELDS = _columns(
     ("head_dim", "count", "", "channels of a head"),
     ("rope_layout", "text", "", "which channels form a pair: half or interleaved"),
     ("rope_theta", "real", "", "base of the rotary frequencies"),
-    ("rope_type", "text", "", "rule for lengths beyond training: default, linear, ntk, yarn"),
+    ("rope_type", "text", "", "rule of the frequencies: default, linear, dynamic, yarn, longrope, llama3 ..."),
     ("rotary_dim", "count", "", "channels of a head that are rotated"),
     ("inv_freq", "list", "rad/token", "rotary frequencies at the stated length"),
     ("attention_factor", "real", "", "factor on cos and sin (YaRN)"),
     ("scale", "real", "", "factor on the logits, usually 1/sqrt(head_dim)"),
     ("window", "count", "tokens", "sliding window, the token itself included; null: none"),
     ("slopes", "list", "1/token", "ALiBi slope of each head; null where learned or absent"),
+    ("causal", "flag", "", "a query sees earlier keys only"),
+    ("softcap", "real", "logit", "logits are softcap tanh(logits / softcap); null: none"),
+    ("qk_norm", "text", "", "norm of queries and keys; null: none"),
+    ("sinks", "flag", "", "a learned logit takes part in each softmax without a key"),
+    ("shared_kv_layer", "count", "", "layer whose keys are read instead of its own; null: none"),
+    ("num_buckets", "count", "", "entries of a tabulated bias"),
+    ("max_distance", "count", "tokens", "lag from which on one bucket serves all"),
+    ("max_positions", "count", "tokens", "positions that a learned absolute table covers"),
 )
 
 DIAGNOSTICS: dict[str, tuple[Column, ...]] = {

@@ -1,6 +1,7 @@
 """How an architecture's tensors become effective values, and who knows how."""
 
 from pjdiag.adapters.protocol import (
+    AbsolutePositions,
     Adapter,
     AdditiveKernel,
     BadTensor,
@@ -9,14 +10,18 @@ from pjdiag.adapters.protocol import (
     Loaded,
     Match,
     MultiplicativeSpectrum,
+    Part,
+    Projections,
     Reading,
     SkippedLayer,
     Sourced,
+    TabulatedKernel,
 )
 from pjdiag.adapters.reading import at_length, read
 from pjdiag.adapters.registry import Registration, detect, registrations
 
 __all__ = [
+    "AbsolutePositions",
     "Adapter",
     "AdditiveKernel",
     "BadTensor",
@@ -25,10 +30,13 @@ __all__ = [
     "Loaded",
     "Match",
     "MultiplicativeSpectrum",
+    "Part",
+    "Projections",
     "Reading",
     "Registration",
     "SkippedLayer",
     "Sourced",
+    "TabulatedKernel",
     "at_length",
     "detect",
     "read",

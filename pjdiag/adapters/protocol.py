@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pjdiag.position.kernel import PositionKernel
 from pjdiag.terms import Mechanism, Sector
@@ -77,11 +77,40 @@ class AdditiveKernel:
 
 
 @dataclass(frozen=True)
+class TabulatedKernel:
+    """A bias that is looked up by the lag (T5): a function of the lag without parameters.
+
+    It has no parameter mass; its energy is fitted, and labelled so.
+    """
+
+    mechanism: Mechanism
+    num_buckets: Sourced[int]
+    max_distance: Sourced[int]
+    """Lags in tokens from which on one bucket serves all."""
+    read: Callable[[], Loaded]
+    """Returns the table ``[num_buckets, H]`` in logits."""
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The table and the tensors with bad values."""
+        return self.read()
+
+
+@dataclass(frozen=True)
+class AbsolutePositions:
+    """Positions that are added to the residual stream: no function of the lag alone."""
+
+    mechanism: Mechanism
+    max_positions: Sourced[int | None]
+    """Positions that the table covers, in tokens."""
+
+
+@dataclass(frozen=True)
 class ChannelSpectrum:
     """Size of a rotary head's bilinear forms, by channel and jet order."""
 
     inv_freq: Any
-    """``[C]`` in rad per token."""
+    """``[C]`` in rad per token; None where it is unknown."""
     amplitude: Any
     """m, ``[H, C, R+1]`` in logits."""
 
@@ -91,7 +120,7 @@ class MultiplicativeSpectrum:
     """A RoPE-like mechanism: position enters through products of queries and keys."""
 
     mechanism: Mechanism
-    inv_freq: Sourced[tuple[float, ...]]
+    inv_freq: Sourced[tuple[float, ...] | None]
     rotary_dim: Sourced[int]
     rope_layout: Sourced[str | None]
     rope_theta: Sourced[float | None]
@@ -104,11 +133,26 @@ class MultiplicativeSpectrum:
     transform: Callable[[], Loaded] | None = None
     """Returns the ``PositionTransform`` of all heads. None where it is the rotation by
     ``inv_freq`` in ``rope_layout``, or where it is not known."""
+    approximate: str = ""
+    """Why the channel masses are not exact; empty where they are."""
 
     @cached_property
     def loaded(self) -> Loaded | None:
         """The channel spectrum and the tensors with bad values."""
         return self.read() if self.read is not None else None
+
+
+class Projections(Protocol):
+    """A layer's queries and keys as functions of what its attention module is given."""
+
+    def queries(self, x: Any) -> Any:
+        """``[H, T, D]`` before the position transform, after any norm, for ``x`` ``[T, E]``."""
+
+    def keys(self, x: Any) -> Any:
+        """``[H_kv, T, D]``; query head h reads key head ``h // (H // H_kv)``."""
+
+
+Part: TypeAlias = AdditiveKernel | TabulatedKernel | MultiplicativeSpectrum | AbsolutePositions
 
 
 @dataclass(frozen=True)
@@ -121,8 +165,20 @@ class Layer:
     head_dim: Sourced[int]
     scale: Sourced[float]
     window: Sourced[int | None]
-    parts: tuple[AdditiveKernel | MultiplicativeSpectrum, ...]
+    """Keys that a query sees, the token itself included; None: all earlier ones."""
+    parts: tuple[Part, ...]
     """Empty where the layer has no position mechanism."""
+    causal: Sourced[bool] = Sourced(True, "format: causal attention")
+    softcap: Sourced[float | None] = Sourced(None, "not used")
+    """The logits are ``softcap tanh(logits / softcap)``."""
+    qk_norm: Sourced[str | None] = Sourced(None, "not used")
+    """Norm of queries and keys, such as ``rms per head``."""
+    sinks: Sourced[bool] = Sourced(False, "not used")
+    """Whether a learned logit per head takes part in the softmax without a key."""
+    shared_kv_layer: Sourced[int | None] = Sourced(None, "not used")
+    """The layer whose keys and values are read instead of its own."""
+    projections: Callable[[], Loaded] | None = None
+    """Returns the ``Projections``; None where the adapter brings none."""
 
 
 @dataclass(frozen=True)

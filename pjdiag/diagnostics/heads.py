@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pjdiag.adapters.protocol import AdditiveKernel, BadTensor, ChannelSpectrum, Reading
+from pjdiag.adapters.protocol import (
+    AbsolutePositions,
+    AdditiveKernel,
+    BadTensor,
+    ChannelSpectrum,
+    Layer,
+    MultiplicativeSpectrum,
+    Reading,
+    TabulatedKernel,
+)
 from pjdiag.position.kernel import PositionKernel
 from pjdiag.results import Skipped
 from pjdiag.terms import Mechanism
@@ -37,12 +46,32 @@ class LayerSpectrum:
 
 
 @dataclass(frozen=True)
+class LayerTable:
+    """The tabulated bias of one layer, sound heads only."""
+
+    layer: int
+    mechanism: Mechanism
+    heads: tuple[int, ...]
+    table: np.ndarray
+    """``[num_buckets, heads]`` in logits, float64."""
+    max_distance: int
+
+
+@dataclass(frozen=True)
 class SoundHeads:
     """What a diagnostic can measure, and what it must leave out."""
 
     kernels: tuple[LayerKernel, ...]
     spectra: tuple[LayerSpectrum, ...]
+    tables: tuple[LayerTable, ...]
     skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...] = ()
+
+
+ABSOLUTE = (
+    "learned absolute positions are no function of the lag; measure what the heads do with "
+    "`pjdiag kernel --data`"
+)
 
 
 def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
@@ -50,27 +79,76 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
 
     With ``spectra`` false the query and key weights of RoPE-like layers are not read.
     """
-    kernels: list[LayerKernel] = []
-    channels: list[LayerSpectrum] = []
-    skipped = [Skipped(entry.index, entry.reason) for entry in reading.skipped]
+    found = _Gathered(skipped=[Skipped(entry.index, entry.reason) for entry in reading.skipped])
     for layer in reading.layers:
         for part in layer.parts:
             if isinstance(part, AdditiveKernel):
-                heads = sound(layer.num_heads.value, part.loaded.bad)
-                skipped += excluded(layer.index, part.loaded.bad)
-                if heads:
-                    kernels.append(
-                        LayerKernel(layer.index, part.mechanism, heads, _take(part.kernel, heads))
+                if heads := found.sound(layer, part.loaded.bad):
+                    kernel = _take(part.kernel, heads)
+                    found.kernels.append(LayerKernel(layer.index, part.mechanism, heads, kernel))
+            elif isinstance(part, TabulatedKernel):
+                if heads := found.sound(layer, part.loaded.bad):
+                    table = np.asarray(part.loaded.value, dtype=np.float64)[:, list(heads)]
+                    found.tables.append(
+                        LayerTable(
+                            layer.index, part.mechanism, heads, table, part.max_distance.value
+                        )
                     )
-            elif spectra and (loaded := part.loaded) is not None:
-                heads = sound(layer.num_heads.value, loaded.bad)
-                skipped += excluded(layer.index, loaded.bad)
-                if heads:
-                    chosen = replace(loaded.value, amplitude=loaded.value.amplitude[list(heads)])
-                    channels.append(LayerSpectrum(layer.index, part.mechanism, heads, chosen))
+            elif isinstance(part, AbsolutePositions):
+                found.skipped.append(Skipped(layer.index, ABSOLUTE))
             elif spectra:
-                skipped.append(Skipped(layer.index, part.unread_reason))
-    return SoundHeads(tuple(kernels), tuple(channels), tuple(skipped))
+                _gather_spectrum(found, layer, part)
+    return found.finished()
+
+
+@dataclass
+class _Gathered:
+    skipped: list[Skipped]
+    kernels: list[LayerKernel] = field(default_factory=list)
+    spectra: list[LayerSpectrum] = field(default_factory=list)
+    tables: list[LayerTable] = field(default_factory=list)
+    approximate: dict[str, list[int]] = field(default_factory=dict)
+
+    def sound(self, layer: Layer, bad: tuple[BadTensor, ...]) -> tuple[int, ...]:
+        """The heads that ``bad`` spares; the others are noted."""
+        self.skipped += excluded(layer.index, bad)
+        return sound(layer.num_heads.value, bad)
+
+    def finished(self) -> SoundHeads:
+        return SoundHeads(
+            tuple(self.kernels),
+            tuple(self.spectra),
+            tuple(self.tables),
+            tuple(self.skipped),
+            tuple(
+                f"approximate in {_layers(layers)}: {reason}"
+                for reason, layers in self.approximate.items()
+            ),
+        )
+
+
+def _gather_spectrum(found: _Gathered, layer: Layer, part: MultiplicativeSpectrum) -> None:
+    loaded = part.loaded
+    if loaded is None:
+        found.skipped.append(Skipped(layer.index, part.unread_reason))
+    elif heads := found.sound(layer, loaded.bad):
+        chosen = replace(loaded.value, amplitude=loaded.value.amplitude[list(heads)])
+        found.spectra.append(LayerSpectrum(layer.index, part.mechanism, heads, chosen))
+        if part.approximate:
+            found.approximate.setdefault(part.approximate, []).append(layer.index)
+
+
+def _layers(indices: list[int]) -> str:
+    """Layers in words.
+
+    >>> _layers([3]), _layers([0, 1, 2]), _layers([0, 2])
+    ('layer 3', 'layers 0-2', 'layers 0, 2')
+    """
+    if len(indices) == 1:
+        return f"layer {indices[0]}"
+    if indices == list(range(indices[0], indices[-1] + 1)):
+        return f"layers {indices[0]}-{indices[-1]}"
+    return f"layers {', '.join(map(str, indices))}"
 
 
 unwarned_overflow = np.errstate(over="ignore", invalid="ignore", under="ignore")

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from pjdiag.adapters.protocol import (
+    AbsolutePositions,
     AdditiveKernel,
     Layer,
     MultiplicativeSpectrum,
     Reading,
     Sourced,
+    TabulatedKernel,
 )
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.results import Result, Row, Skipped
@@ -24,7 +26,18 @@ _ROTARY_FIELDS = (
     "rope_type",
     "attention_factor",
 )
-_LAYER_FIELDS = ("num_heads", "num_kv_heads", "head_dim", "scale", "window")
+_LAYER_FIELDS = (
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "scale",
+    "window",
+    "causal",
+    "softcap",
+    "qk_norm",
+    "sinks",
+    "shared_kv_layer",
+)
 
 
 def inspect(reading: Reading) -> Result:
@@ -50,6 +63,15 @@ def _layer_rows(layer: Layer) -> Iterator[Row]:
                 max_order=part.max_order,
                 **_sourced("slopes", part.slopes),
             )
+        elif isinstance(part, TabulatedKernel):
+            yield _row(
+                layer,
+                part.mechanism,
+                **_sourced("num_buckets", part.num_buckets),
+                **_sourced("max_distance", part.max_distance),
+            )
+        elif isinstance(part, AbsolutePositions):
+            yield _row(layer, part.mechanism, **_sourced("max_positions", part.max_positions))
         else:
             yield _rotary_row(layer, part)
 

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pjdiag.adapters.protocol import (
-    AdditiveKernel,
-    Layer,
-    Loaded,
-    MultiplicativeSpectrum,
-    Reading,
-)
+from pjdiag.adapters.protocol import Layer, Loaded, MultiplicativeSpectrum, Reading
 from pjdiag.diagnostics.heads import excluded, sound, sound_heads
 from pjdiag.position.kernel import PositionKernel
 from pjdiag.position.transforms import ROTATIONS, PositionTransform, RotaryTransform
@@ -53,7 +47,7 @@ def own_parts(reading: Reading) -> tuple[list[OwnPart], list[Skipped]]:
 def layer_transform(layer: Layer) -> PositionTransform | None:
     """The transform of all heads of a layer; None where its adapter does not state one."""
     for part in layer.parts:
-        if not isinstance(part, AdditiveKernel):
+        if isinstance(part, MultiplicativeSpectrum):
             loaded = _stated(layer, part)
             return None if loaded is None else loaded.value
     return PositionTransform(layer.head_dim.value)
@@ -75,7 +69,11 @@ def _stated(layer: Layer, part: MultiplicativeSpectrum) -> Loaded | None:
     if part.transform is not None:
         return part.transform()
     layout = part.rope_layout.value
-    if part.mechanism != Mechanism.ROPE or layout not in ROTATIONS:
+    if (
+        part.mechanism != Mechanism.ROPE
+        or layout not in ROTATIONS
+        or part.inv_freq.value is None
+    ):
         return None
     inv_freq = np.asarray(part.inv_freq.value, dtype=np.float64)
     factor = part.attention_factor.value
