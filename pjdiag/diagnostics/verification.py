@@ -95,7 +95,7 @@ class _Measured:
         """The figures of a transform or a bias."""
         if isinstance(part, PositionKernel):
             return kernel_figures(part, length)
-        key = (type(part), length, *(_value(getattr(part, f.name)) for f in fields(part)))
+        key = (length, _value(part))
         if key not in self._known:
             self._known[key] = transform_figures(part, length, self._seed)
         return self._known[key]
@@ -104,6 +104,8 @@ class _Measured:
 def _value(parameter: Any) -> Any:
     if isinstance(parameter, np.ndarray):
         return parameter.shape, parameter.tobytes()
+    if isinstance(parameter, PositionTransform):
+        return (type(parameter), *(_value(getattr(parameter, f.name)) for f in fields(parameter)))
     return parameter
 
 

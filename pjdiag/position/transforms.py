@@ -177,6 +177,10 @@ class JordanTransform(PositionTransform):
     """Factor on the positions in the shear time."""
     bound: float | None = None
     """Bound on the shear time, in tokens."""
+    jet_coefficients: Array | None = None
+    """``[m, B]`` or ``[m, H, B]``: coefficients of ``time^p / p!`` in place of ``shear^p``."""
+    max_exponent: float = MAX_EXPONENT
+    """Where ``damping t`` is clamped."""
 
     @property
     def rate(self) -> float:
@@ -195,9 +199,9 @@ class JordanTransform(PositionTransform):
 
     @property
     def clamp_start(self) -> float | None:
-        """``30 / gamma`` of the strongest damping."""
+        """``max_exponent / gamma`` of the strongest damping."""
         strongest = _largest(self.damping)
-        return MAX_EXPONENT / strongest if strongest > 0 else None
+        return self.max_exponent / strongest if strongest > 0 else None
 
     @property
     def shear_bound(self) -> float | None:
@@ -206,15 +210,19 @@ class JordanTransform(PositionTransform):
 
     def query(self, x: Array, positions: Array) -> Array:
         """Queries of the blocks."""
-        return jordan_query(x, positions, *self._block(positions), **self._time)
+        return jordan_query(x, positions, *self._block(positions), **self._options(positions))
 
     def key(self, x: Array, positions: Array) -> Array:
         """Keys of the blocks."""
-        return jordan_key(x, positions, *self._block(positions), **self._time)
+        return jordan_key(x, positions, *self._block(positions), **self._options(positions))
 
     def take(self, heads: Sequence[int]) -> JordanTransform:
         """Parameters without a head axis are every head's."""
-        return replace(self, damping=_rows(self.damping, heads), shear=_rows(self.shear, heads))
+        jets = self.jet_coefficients
+        if jets is not None and jets.ndim == 3:
+            jets = jets[:, list(heads)]
+        damping, shear = _rows(self.damping, heads), _rows(self.shear, heads)
+        return replace(self, damping=damping, shear=shear, jet_coefficients=jets)
 
     def _block(self, positions: Array) -> tuple[Array, Array, Array, int]:
         omega, damping, shear = (
@@ -222,9 +230,14 @@ class JordanTransform(PositionTransform):
         )
         return omega, damping, shear, self.block_order
 
-    @property
-    def _time(self) -> dict[str, Any]:
-        return {"shear_scale": self.shear_scale, "shear_bound": self.bound}
+    def _options(self, positions: Array) -> dict[str, Any]:
+        jets = self.jet_coefficients
+        return {
+            "shear_scale": self.shear_scale,
+            "shear_bound": self.bound,
+            "jet_coefficients": None if jets is None else _like(jets, positions),
+            "max_exponent": self.max_exponent,
+        }
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from pjdiag.adapters import (
     AdditiveKernel,
-    BadTensor,
     ChannelSpectrum,
     Layer,
     Loaded,
@@ -30,10 +29,10 @@ from pjdiag.position.parameters import effective_kernel, parameter_shapes
 from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
 from pjdiag.position.transforms import JordanTransform, PJRotaryTransform, PolarTransform
 from pjdiag.terms import Mechanism, Sector
+from pjdiag_plugins.checked import check_shapes, not_finite, read_by_head
 
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
 BLOCK = re.compile(r"blocks\.(\d{1,9})\.")
-REAL_DTYPES = ("F64", "F32", "F16", "BF16")
 FROM_METHOD = "method"
 
 
@@ -93,7 +92,7 @@ def _layer(
     eval_length: int | None,
 ) -> Layer:
     attention = f"blocks.{index}.attn"
-    _check_shapes(
+    check_shapes(
         checkpoint,
         {f"{attention}.qkv.weight": (3 * config.embed_dim, config.embed_dim)},
     )
@@ -122,7 +121,7 @@ def _bias_part(
             config.sectors, config.num_heads, config.max_order
         ).items()
     }
-    _check_shapes(checkpoint, shapes)
+    check_shapes(checkpoint, shapes)
     jets = config.sectors - {Sector.AFFINE}
     return AdditiveKernel(
         mechanism=Mechanism.PJ_BIAS,
@@ -146,7 +145,7 @@ def _read_kernel(
         used = values
         if name.endswith(".gate_logits"):
             used = values[:, sorted(GATE_INDEX[sector] for sector in config.sectors)]
-        bad += _not_finite(name, used.reshape(config.num_heads, -1))
+        bad += not_finite(name, used.reshape(config.num_heads, -1))
     with np.errstate(invalid="ignore", over="ignore"):
         kernel = effective_kernel(
             {name.removeprefix(f"{prefix}."): values for name, values in raw.items()},
@@ -184,7 +183,7 @@ def _rotary_part(
         max_order = config.max_order
         shape = (config.num_heads, blocks)
         prefix = f"blocks.{index}.attn.positioner"
-        _check_shapes(checkpoint, {f"{prefix}.raw_{n}": shape for n in ("damping", "shear")})
+        check_shapes(checkpoint, {f"{prefix}.raw_{n}": shape for n in ("damping", "shear")})
     else:
         inv_freq = config.rope_base ** (-np.arange(config.head_dim) / config.head_dim)
         unread = "PoPE's softplus leaves no bilinear form: its mass needs data"
@@ -222,21 +221,13 @@ def _read_transform(
     if mechanism == Mechanism.JORDAN:
         shape = (config.num_heads, inv_freq.shape[0])
         damping, shear = (
-            _read_checked(checkpoint, f"{prefix}.raw_{name}", shape)
-            for name in ("damping", "shear")
+            read_by_head(checkpoint, f"{prefix}.raw_{name}", shape) for name in ("damping", "shear")
         )
         block = np.logaddexp(0.0, damping.value) / train_length, shear.value / train_length
         made = JordanTransform(head_dim, inv_freq, *block, config.max_order + 1)
         return Loaded(made, (*damping.bad, *shear.bad))
-    delta = _read_checked(checkpoint, f"{prefix}.bias", (config.num_heads, head_dim))
+    delta = read_by_head(checkpoint, f"{prefix}.bias", (config.num_heads, head_dim))
     return Loaded(PolarTransform(head_dim, inv_freq, delta.value), delta.bad)
-
-
-def _read_checked(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> Loaded:
-    """A tensor with one row per head, in float64, and its heads with bad values."""
-    _check_shapes(checkpoint, {name: shape})
-    values = checkpoint.read(name).astype(np.float64)
-    return Loaded(values, tuple(_not_finite(name, values)))
 
 
 def _read_spectrum(
@@ -249,12 +240,12 @@ def _read_spectrum(
     """Channel masses from the query and key rows, the gain of the input norm folded in."""
     name, gain_name = f"blocks.{index}.attn.qkv.weight", f"blocks.{index}.norm1.weight"
     width, heads = config.embed_dim, config.num_heads
-    _check_shapes(checkpoint, {gain_name: (width,)})
+    check_shapes(checkpoint, {gain_name: (width,)})
     rows = checkpoint.read_rows(name, 0, 2 * width).astype(np.float64)
     gain = checkpoint.read(gain_name).astype(np.float64)
     queries, keys = rows.reshape(2, heads, -1)
-    bad = _not_finite(name, np.concatenate([queries, keys], axis=1))
-    bad += _not_finite(gain_name, np.broadcast_to(gain, (heads, width)))
+    bad = not_finite(name, np.concatenate([queries, keys], axis=1))
+    bad += not_finite(gain_name, np.broadcast_to(gain, (heads, width)))
     mechanism = config.position_method.rotary
     order, shear = 1, np.ones((heads, inv_freq.shape[0]))
     if mechanism == Mechanism.PJ_ROTARY:
@@ -262,7 +253,7 @@ def _read_spectrum(
     elif mechanism == Mechanism.JORDAN:
         shear_name = f"blocks.{index}.attn.positioner.raw_shear"
         order, shear = config.max_order + 1, checkpoint.read(shear_name).astype(np.float64)
-        bad += _not_finite(shear_name, shear)
+        bad += not_finite(shear_name, shear)
     shape = (heads, inv_freq.shape[0], order, 2, width)
     # PJ-rotary couples its two channels the other way round than a Jordan block.
     turn = slice(None, None, -1 if mechanism == Mechanism.PJ_ROTARY else 1)
@@ -271,31 +262,3 @@ def _read_spectrum(
         q, k = (np.reshape(side, shape)[:, :, turn] * gain for side in (queries, keys))
         amplitude = jet_mass(q, k, shear, scale)
     return Loaded(ChannelSpectrum(inv_freq, amplitude), tuple(bad))
-
-
-def _not_finite(name: str, by_head: np.ndarray) -> list[BadTensor]:
-    """The heads, along the first axis, in which ``name`` holds NaN or infinity."""
-    counts = np.logical_not(np.isfinite(by_head)).sum(axis=1)
-    return [
-        BadTensor(name, int(count), (head,)) for head, count in enumerate(counts.tolist()) if count
-    ]
-
-
-def _check_shapes(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    for name, expected in shapes.items():
-        header = checkpoint.headers.get(name)
-        if header is None:
-            raise CheckpointError(
-                f"tensor {name} is missing; the method in the configuration needs it",
-                "write the checkpoint again, complete",
-            )
-        if header.dtype not in REAL_DTYPES:
-            raise CheckpointError(
-                f"tensor {name} holds {header.dtype} values; expected {', '.join(REAL_DTYPES)}",
-                "convert it, or dequantise it with its scales",
-            )
-        if header.shape != expected:
-            raise CheckpointError(
-                f"tensor {name} has shape {list(header.shape)}; expected {list(expected)}",
-                "check num_heads, max_order and embed_dim in the configuration",
-            )
