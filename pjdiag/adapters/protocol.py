@@ -179,6 +179,8 @@ class Layer:
     """The layer whose keys and values are read instead of its own."""
     projections: Callable[[], Loaded] | None = None
     """Returns the ``Projections``; None where the adapter brings none."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of this layer's figures must know; repeats are shown once."""
 
 
 @dataclass(frozen=True)

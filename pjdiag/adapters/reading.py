@@ -48,6 +48,7 @@ def read(
         skipped=tuple(layer for layer in found if isinstance(layer, SkippedLayer)),
         warnings=(
             *checkpoint.warnings,
+            *dict.fromkeys(text for layer in found for text in getattr(layer, "warnings", ())),
             *(
                 f"plugin {entry.name} ({entry.origin}) is not used: {entry.problem}"
                 for entry in known
