@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.protocol import Adapter, Match
@@ -38,7 +39,7 @@ def registrations() -> tuple[Registration, ...]:
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     refused = [point for point in found if not _admitted(point)]
     unique = [*_without_repeats([point for point in found if _admitted(point)]), *refused]
-    return tuple(_register(point) for point in unique)
+    return _distinct([entry for point in unique for entry in _register(point)])
 
 
 def detect(
@@ -108,22 +109,51 @@ def _without_repeats(points: Sequence[EntryPoint]) -> list[EntryPoint]:
     return list(by_name.values())
 
 
-def _register(point: EntryPoint) -> Registration:
+def _register(point: EntryPoint) -> list[Registration]:
+    """The adapter that an entry point names, or those of every map where it names a package."""
     origin = _origin(point)
     if not _admitted(point):
-        return Registration(point.name, origin, None, "disabled by PJDIAG_PLUGINS")
+        return [Registration(point.name, origin, None, "disabled by PJDIAG_PLUGINS")]
     try:
-        adapter = point.load()()
+        target = point.load()
+        if isinstance(target, ModuleType):
+            return _registered_maps(target, origin)
+        adapter = target()
     except (Exception, SystemExit) as error:  # noqa: BLE001  a stranger's plugin may raise anything
-        return Registration(point.name, origin, None, f"{type(error).__name__}: {error}")
+        return [Registration(point.name, origin, None, f"{type(error).__name__}: {error}")]
     missing = [
         name
         for name in ("name", "description", "matches", "train_length", "layers")
         if not hasattr(adapter, name)
     ]
     if missing:
-        return Registration(point.name, origin, None, f"lacks {', '.join(missing)}")
-    return Registration(point.name, origin, adapter)
+        return [Registration(point.name, origin, None, f"lacks {', '.join(missing)}")]
+    return [Registration(point.name, origin, adapter)]
+
+
+def _registered_maps(module: ModuleType, origin: str) -> list[Registration]:
+    from pjdiag.adapters.architecture_map import load_maps
+    from pjdiag.adapters.decoder import DecoderAdapter
+
+    maps = load_maps(module)
+    if not maps:
+        raise AdapterError(f"{module.__name__} holds no *.json maps", "see plugins/README.md")
+    return [Registration(mapped.name, origin, DecoderAdapter(mapped)) for mapped in maps]
+
+
+def _distinct(found: list[Registration]) -> tuple[Registration, ...]:
+    """Registrations in the order of their names. Raises AdapterError where two share one."""
+    by_name: dict[str, Registration] = {}
+    for entry in found:
+        if entry.adapter is None:
+            continue
+        other = by_name.setdefault(entry.name, entry)
+        if other is not entry:
+            raise AdapterError(
+                f"two plugins are named {entry.name!r}: {other.origin} and {entry.origin}",
+                "uninstall one of them",
+            )
+    return tuple(sorted(found, key=lambda entry: entry.name))
 
 
 def _admitted(point: EntryPoint) -> bool:

@@ -1,0 +1,1 @@
+"""Declarative maps of ordinary decoders, one JSON file each; ``plugins/README.md`` explains them."""
