@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pjdiag.models.causal_lm import CausalLM, CausalSelfAttention
+from pjdiag.models.running import Observer, RunningAttention
 
 
 @dataclass(frozen=True)
@@ -52,23 +53,8 @@ def captured_attention(
         ]
 
 
-@dataclass(frozen=True)
-class RunningAttention:
-    """What a layer's attention is made of while the model runs: tensors, not copies."""
-
-    queries: Tensor
-    """``[B, H, T, D]`` after the position transform."""
-    keys: Tensor
-    """``[B, H, T, D]`` after the position transform."""
-    bias_by_lag: Tensor | None
-    """``[H, T]`` in logits."""
-    scale: float
-
-
 @contextmanager
-def observed_attention(
-    model: CausalLM, observe: Callable[[int, RunningAttention], None]
-) -> Iterator[None]:
+def observed_attention(model: CausalLM, observe: Observer) -> Iterator[None]:
     """Calls ``observe`` with each layer's index and attention as soon as the layer has run.
 
     >>> from pjdiag.models.config import ModelConfig

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjdiag.models.capture import RunningAttention, observed_attention
+from pjdiag.models.capture import observed_attention
 from pjdiag.models.causal_lm import CausalLM
+from pjdiag.models.running import RunningAttention
 from pjdiag.position.attention_statistics import attention_statistics
 
 HEAD_TOKENS = 4096

@@ -10,8 +10,9 @@ import torch
 
 from pjdiag.checkpoint import load
 from pjdiag.checkpoint.native import load_model
-from pjdiag.models.capture import RunningAttention, captured_attention, observed_attention
+from pjdiag.models.capture import captured_attention, observed_attention
 from pjdiag.models.methods import METHODS
+from pjdiag.models.running import RunningAttention
 from tests.diagnostics.runnable import runnable
 
 TOKENS = np.random.default_rng(1).integers(0, 256, 40)
