@@ -5,210 +5,44 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface import masks
-from pjdiag.models.huggingface.attend import Terms, attend, default_scale
-from pjdiag.models.huggingface.masks import MaskRule
-from pjdiag.models.huggingface.structure import observed_rule, split_by_lag
-from pjdiag.models.running import Observer, RunningAttention
+from pjdiag.models.huggingface.interface import BIAS, Watch, attention, watches
+from pjdiag.models.huggingface.outside import has_capture, hooked
+from pjdiag.models.running import Observer
+
+__all__ = [
+    "BIAS",
+    "NAME",
+    "attach",
+    "attention",
+    "behind_interface",
+    "detach",
+    "is_attached",
+    "observed",
+    "register",
+]
 
 NAME = "pjdiag"
 """Of the attention and of the mask function, as transformers knows them."""
-BIAS = "pj_bias"
-"""Attribute of an attention module: a callable, lags ``[N]`` in tokens to logits ``[H, N]``."""
 PREVIOUS = "_pjdiag_previous"
-HARMLESS = frozenset(
-    {
-        "attention_mask",
-        "cache",
-        "cache_params",
-        "cache_position",
-        "cu_seq_lens_k",
-        "cu_seq_lens_q",
-        "deterministic",
-        "hidden_states",
-        "labels",
-        "logits_to_keep",
-        "max_length_k",
-        "max_length_q",
-        "num_items_in_batch",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "past_key_value",
-        "past_key_values",
-        "position_embeddings",
-        "position_ids",
-        "return_dict",
-        "seq_idx",
-        "target_dtype",
-        "token_type_ids",
-        "use_cache",
-    }
-)
-"""Keywords that reach an attention function and that no eager attention of transformers reads."""
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
-
-
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    is_causal: bool | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """Exact attention in the form of transformers' interface: ``[B, T_q, H, E]`` and no weights.
-
-    ``module.pj_bias``, where there is one, is called with the lags 0..N-1 (float32) and its
-    logits ``[H, N]`` are added. A mask of None means plain causal attention (bidirectional where
-    ``is_causal`` says so) within ``sliding_window``; a mask made by ``masks.mask`` says all there
-    is to say. ``s_aux`` are the logits of attention sinks. Raises AdapterError for a keyword that
-    could change the result and is not known.
-    """
-    _refuse_unknown(module, others)
-    rule, table = _rule_and_table(module, query, key, attention_mask, is_causal, sliding_window)
-    terms = Terms(
-        scale=default_scale(query) if scaling is None else float(scaling),
-        bias_by_lag=_pj_bias(module, query, rule),
-        softcap=softcap,
-        sinks=s_aux,
-        position_bias=position_bias,
-        table=table,
-        dropout=dropout if module.training else 0.0,
-    )
-    watch = _watches.get(module)
-    if watch is not None:
-        watch.tell(module, _running(module, query, key, rule, terms))
-    mixed = attend(query, key, value, rule, terms)
-    return mixed.transpose(1, 2).contiguous(), None
-
-
-def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:
-    unknown = [name for name in others if name not in HARMLESS and others[name] is not None]
-    if unknown:
-        raise AdapterError(
-            f"{type(module).__name__} passes {', '.join(sorted(unknown))} to its attention, "
-            "which may change the result; this is not known here",
-            "read the weights alone, with `pjdiag inspect`",
-        )
-
-
-def _rule_and_table(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    attention_mask: Tensor | None,
-    is_causal: bool | None,
-    sliding_window: int | None,
-) -> tuple[MaskRule, Tensor | None]:
-    """What may be seen, as a rule; a mask that is a table of its own comes with a rule of none."""
-    queries, keys = query.shape[2], key.shape[2]
-    if attention_mask is None:
-        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        return MaskRule(bool(causal), sliding_window, keys - queries if causal else 0), None
-    if attention_mask.ndim != 4:
-        raise AdapterError(
-            f"{type(module).__name__} passes a mask of shape {list(attention_mask.shape)} to its "
-            "attention; expected [batch, 1, queries, keys]",
-            "read the weights alone, with `pjdiag inspect`",
-        )
-    rule = masks.rule_of(attention_mask)
-    fits = attention_mask.shape[-1] == keys or rule is None
-    if rule is not None and fits:
-        return rule, None
-    if not fits or (attention_mask.stride() == (0, 0, 0, 0) and not attention_mask.any()):
-        raise AdapterError(
-            f"{type(module).__name__} changed the mask before its attention saw it",
-            "read the weights alone, with `pjdiag inspect`",
-        )
-    return MaskRule(causal=False), attention_mask[..., :keys]
-
-
-def _pj_bias(module: nn.Module, query: Tensor, rule: MaskRule) -> Tensor | None:
-    kernel = getattr(module, BIAS, None)
-    if kernel is None:
-        return None
-    if not rule.causal:
-        raise AdapterError(
-            f"{type(module).__name__} is not causal where it is patched; a PJ-bias is a function "
-            "of the lag to the past",
-            "patch a causal model, and pass masks of shape [batch, tokens]",
-        )
-    lags = torch.arange(rule.offset + query.shape[2], dtype=torch.float32, device=query.device)
-    by_lag: Tensor = kernel(lags)
-    return by_lag.to(query.dtype)
-
-
-def _running(
-    module: nn.Module, query: Tensor, key: Tensor, rule: MaskRule, terms: Terms
-) -> RunningAttention:
-    name = type(module).__name__
-    if query.shape[2] != key.shape[2] or rule.offset:
-        raise AdapterError(
-            f"{name} reads {query.shape[2]} tokens against {key.shape[2]} keys; attention is "
-            "observed over whole windows",
-            "run the model without a cache",
-        )
-    if terms.table is not None:
-        rule = observed_rule(terms.table, name)
-    behind, ahead = split_by_lag(terms.position_bias, rule, name)
-    if terms.bias_by_lag is not None:
-        behind = terms.bias_by_lag if behind is None else behind + terms.bias_by_lag
-    return RunningAttention(
-        queries=query,
-        keys=key,
-        bias_by_lag=behind,
-        scale=terms.scale,
-        bias_ahead=ahead,
-        causal=rule.causal,
-        window=rule.window,
-        softcap=terms.softcap,
-        present=rule.present,
-    )
-
-
-@dataclass
-class Watch:
-    """Who is told of the attention of one model's layers."""
-
-    observe: Observer
-    calls: int = 0
-    """Layers seen in this pass; their index where the module does not know its own."""
-
-    def tell(self, module: nn.Module, seen: RunningAttention) -> None:
-        """Pass ``seen`` on, under the layer's index."""
-        own = getattr(module, "layer_idx", None)
-        index = own if isinstance(own, int) else self.calls
-        self.calls += 1
-        self.observe(index, seen)
-
-
-_watches: WeakKeyDictionary[nn.Module, Watch] = WeakKeyDictionary()
 
 
 @contextmanager
 def observed(model: nn.Module, observe: Observer) -> Iterator[None]:
     """Calls ``observe`` with each layer's index and attention while ``model`` runs.
 
-    The model must be attached. Windows are read whole: no cache, as many keys as queries. Raises
-    AdapterError, from the model's run, for a layer whose mask or bias cannot be put into words.
+    The model must be attached, or have attention modules that are observed by hooks. Windows are
+    read whole: no cache, as many keys as queries. Raises AdapterError for any other model, and,
+    from the model's run, for a layer whose mask or bias cannot be put into words.
 
+    >>> import torch
     >>> from transformers import LlamaConfig, LlamaModel
     >>> config = LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=2,
     ...     num_attention_heads=4, num_key_value_heads=2, vocab_size=8)
@@ -218,21 +52,28 @@ def observed(model: nn.Module, observe: Observer) -> Iterator[None]:
     0 torch.Size([1, 2, 5, 4])
     1 torch.Size([1, 2, 5, 4])
     """
+    if not (is_attached(model) or has_capture(model)):
+        raise AdapterError(
+            f"{type(model).__name__} has no attention that can be observed",
+            "attach it first; or read the weights alone, with `pjdiag inspect`",
+        )
     watch = Watch(observe)
-
-    def restart(*_: Any) -> None:
-        watch.calls = 0
-
-    handle = model.register_forward_pre_hook(restart)
     modules = list(model.modules())
-    try:
-        for module in modules:
-            _watches[module] = watch
-        yield
-    finally:
-        handle.remove()
-        for module in modules:
-            _watches.pop(module, None)
+    with hooked(model, watch.tell) as hooks:
+
+        def restart(*_: Any) -> None:
+            watch.calls = 0
+            hooks.rules.clear()
+
+        handle = model.register_forward_pre_hook(restart)
+        try:
+            for module in modules:
+                watches[module] = watch
+            yield
+        finally:
+            handle.remove()
+            for module in modules:
+                watches.pop(module, None)
 
 
 def register() -> None:
@@ -277,6 +118,11 @@ def detach(model: ModelT) -> ModelT:
     if hasattr(model, PREVIOUS):
         delattr(model, PREVIOUS)
     return model
+
+
+def is_attached(model: nn.Module) -> bool:
+    """Whether ``model``'s configuration asks for ``attention``."""
+    return getattr(getattr(model, "config", None), "_attn_implementation", None) == NAME
 
 
 def behind_interface(model: nn.Module) -> bool:
