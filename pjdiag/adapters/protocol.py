@@ -63,6 +63,8 @@ class AdditiveKernel:
     read: Callable[[], Loaded]
     """Returns the ``PositionKernel`` of all heads."""
     slopes: Sourced[tuple[float, ...] | None] = UNKNOWN
+    unread_reason: str = ""
+    """Why the kernel has no figures per train length: L is not known. Empty where it has."""
 
     @cached_property
     def loaded(self) -> Loaded:

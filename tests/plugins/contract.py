@@ -7,6 +7,8 @@ this test. The logarithm of the attention, centred in each row, must equal our l
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from pjdiag.adapters import Layer, Reading
 from pjdiag.diagnostics.layer_logits import layer_logits
 
 TOLERANCE = 1e-4
+MASKED = -1e30
+"""Logits below this are masked keys."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class Case:
     """Size of the random weights."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Arguments of the model's call."""
+    before_softmax: bool = False
+    """Whether the logits are caught on their way into the softmax: where far keys underflow in
+    it, or where a cap or a sink takes part."""
 
 
 def build(case: Case, folder: Path, seed: int = 0) -> PreTrainedModel:
@@ -73,8 +80,8 @@ class Run:
 
     inputs: list[np.ndarray]
     """Per attention module ``[B, T, E]``."""
-    attention: list[np.ndarray]
-    """Per attention module ``[B, H, T, T]``."""
+    logits: list[np.ndarray]
+    """Per attention module ``[B, H, T, T]``, up to a constant in each row; -inf: not seen."""
     mask: np.ndarray
     """``[B, T]``."""
 
@@ -98,16 +105,39 @@ def run(case: Case, model: PreTrainedModel, padding: int, seed: int = 3) -> Run:
         if type(module).__name__.endswith(case.attention)
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), softmax_inputs() as caught:
             out = model(
                 tokens, attention_mask=mask, output_attentions=True, use_cache=False, **case.extra
             )
     finally:
         for handle in handles:
             handle.remove()
-    returned = [a.double().numpy() for a in _attentions(out) if a is not None]
-    assert len(returned) == len(inputs), f"{len(inputs)} inputs, {len(returned)} attentions"
-    return Run(inputs, returned, mask.bool().numpy())
+    if case.before_softmax:
+        logits = caught
+    else:
+        with np.errstate(divide="ignore"):
+            logits = [np.log(a.double().numpy()) for a in _attentions(out) if a is not None]
+    assert len(logits) == len(inputs), f"{len(inputs)} inputs, {len(logits)} attentions"
+    return Run(inputs, logits, mask.bool().numpy())
+
+
+@contextlib.contextmanager
+def softmax_inputs() -> Iterator[list[np.ndarray]]:
+    """What the model gives to ``softmax`` over four axes, masked keys as -inf."""
+    caught: list[np.ndarray] = []
+    softmax = torch.nn.functional.softmax
+
+    def catch(logits: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+        if logits.ndim == 4:
+            values = logits.double().numpy()
+            caught.append(np.where(values > MASKED, values, -np.inf))
+        return softmax(logits, *rest, **named)
+
+    torch.nn.functional.softmax = catch  # type: ignore[assignment]
+    try:
+        yield caught
+    finally:
+        torch.nn.functional.softmax = softmax
 
 
 def _attentions(out: Any) -> Any:
@@ -123,13 +153,11 @@ def reading_of(case: Case, folder: Path, length: int) -> Reading:
     return reading
 
 
-def largest_error(layer: Layer, x: np.ndarray, attention: np.ndarray) -> float:
+def largest_error(layer: Layer, x: np.ndarray, theirs: np.ndarray) -> float:
     """The largest difference of row-centred logits, rows 1 and later, one sequence."""
-    seen = attention > 0
+    seen = np.isfinite(theirs)
     ours = layer_logits(layer, x)
     assert (seen == visible(layer, x.shape[0])).all(), "another set of keys is visible"
-    with np.errstate(divide="ignore"):
-        theirs = np.log(attention)
     worst = 0.0
     for row in range(1, x.shape[0]):
         keys = seen[0, row]
@@ -157,12 +185,12 @@ def errors(case: Case, folder: Path, padding: int = 37, seed: int = 0) -> list[f
     layers = [layer for layer in reading.layers if case.only is None or layer.index in case.only]
     assert len(layers) == len(found.inputs), f"{len(layers)} layers, {len(found.inputs)} ran"
     made = []
-    for layer, x, attention in zip(layers, found.inputs, found.attention, strict=True):
+    for layer, x, logits in zip(layers, found.inputs, found.logits, strict=True):
         by_sequence = []
         for sequence in range(2):
             kept = found.mask[sequence]
             by_sequence.append(
-                largest_error(layer, x[sequence][kept], attention[sequence][:, kept][:, :, kept])
+                largest_error(layer, x[sequence][kept], logits[sequence][:, kept][:, :, kept])
             )
         made.append(max(by_sequence))
     return made
