@@ -83,10 +83,16 @@ def _rotary_row(layer: Layer, part: MultiplicativeSpectrum) -> Row:
     return _row(
         layer,
         part.mechanism,
-        sectors=[Sector.FJ.value],
-        max_order=part.max_order,
+        **_sectors(part),
         **fields,
     )
+
+
+def _sectors(part: MultiplicativeSpectrum) -> dict[str, Any]:
+    """A mechanism that is not known claims no sector."""
+    if part.mechanism == Mechanism.UNKNOWN:
+        return {}
+    return {"sectors": [Sector.FJ.value], "max_order": part.max_order}
 
 
 def _row(layer: Layer, mechanism: Mechanism, **figures: Any) -> Row:

@@ -48,7 +48,7 @@ def outcome(
             "command": None,
             "layers": len(reading.layers),
             "layers_skipped": len(reading.skipped),
-            "heads": sum(layer.num_heads.value for layer in reading.layers),
+            "heads": _heads(reading),
             "heads_excluded": len({(e.layer, e.head) for e in left_out if e.head is not None}),
             "coverage": reading.coverage,
             **settings,
@@ -94,3 +94,10 @@ def require_train_length(reading: Reading) -> int:
             "pass --train-length",
         )
     return length
+
+
+def _heads(reading: Reading) -> int | None:
+    """Query heads of all layers; None where a layer does not tell its own."""
+    counts: list[int | None] = [layer.num_heads.value for layer in reading.layers]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
