@@ -1,0 +1,88 @@
+"""What can run: a checkpoint as tokens in, attention and losses out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.native import is_native, is_research
+from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
+from pjdiag.diagnostics.token_data import TokenData
+from pjdiag.errors import AdapterError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from pjdiag.models.running import RunningAttention
+
+__all__ = ["Observe", "Runner", "TokenData", "Unit", "runner", "runs_in_transformers"]
+
+Observe: TypeAlias = "Callable[[int, RunningAttention], None]"
+Unit: TypeAlias = Literal["byte", "token"]
+
+
+class Runner(Protocol):
+    """A model that reads tokens."""
+
+    @property
+    def unit(self) -> Unit:
+        """What a token is."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different tokens."""
+
+    def tokens(self, path: str | os.PathLike[str]) -> TokenData:
+        """A text file, or a ``.npy`` file of token ids, as tokens.
+
+        An array is ``[N]`` or ``[N, T]`` of integers; -1 is padding. Raises DataError for a file
+        that cannot be read or turned into tokens, and for an id outside the vocabulary.
+        """
+
+    def run(
+        self, ids: NDArray[np.int64], present: NDArray[np.bool_] | None, observe: Observe
+    ) -> None:
+        """Reads ``ids`` ``[B, T]``, padding where ``present`` is False; ``observe`` is told of
+        each layer's attention.
+
+        Raises AdapterError where a layer's attention cannot be observed.
+        """
+
+    def losses(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``[B, T]`` nats of the token after each position, from ``ids`` ``[B, T + 1]``.
+
+        Raises AdapterError for a model that predicts no next token.
+        """
+
+    def fresh(self, seed: int) -> Runner:
+        """The same architecture, freshly initialised."""
+
+
+def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
+    """What runs the checkpoint of ``reading``; the model is loaded at its first use.
+
+    Native and PJ-RoPE research checkpoints read bytes; Hugging Face folders and GGUF files run in
+    transformers, in float32. Raises AdapterError for any other, and MissingDependencyError
+    without torch.
+    """
+    checkpoint = reading.checkpoint
+    native = is_native(checkpoint) or is_research(checkpoint)
+    if not native and not runs_in_transformers(checkpoint.path, checkpoint.config):
+        raise AdapterError(
+            f"the adapter {reading.adapter} brings no model that can run; expected a native or "
+            "PJ-RoPE research checkpoint, or a folder that transformers can load",
+            "see `pjdiag inspect` for what the weights alone say",
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError("running a model needs torch", "pip install torch")
+    return ByteRunner(checkpoint) if native else TransformersRunner(checkpoint, allow_pickle)
+
+
+def runs_in_transformers(path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether this is a GGUF file, or comes with a ``config.json`` that names a model type."""
+    return path.suffix == ".gguf" or isinstance(config.get("model_type"), str)

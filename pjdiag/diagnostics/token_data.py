@@ -1,0 +1,96 @@
+"""Files as tokens: arrays of ids with their padding, and texts to be tokenized."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.errors import DataError
+
+PADDING = -1
+"""Stands for padding in an array of token ids."""
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """A file as tokens."""
+
+    ids: NDArray[np.int64]
+    """``[N]`` of one text, or ``[N, T]`` of N sequences; 0 on padding."""
+    path: str
+    digest: str
+    """SHA-256 of the file."""
+    present: NDArray[np.bool_] | None = None
+    """``[N, T]``, False on padding; None: no padding."""
+
+
+def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
+    """The token ids of a ``.npy`` file. Raises DataError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/ids.npy", [[4, 2, -1], [1, 0, 3]])
+    ...     data = read_ids(f"{folder}/ids.npy", 5)
+    >>> data.ids.shape, data.present.sum(axis=1).tolist()
+    ((2, 3), [2, 3])
+    """
+    digest = file_digest(path)
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{path} holds no array of numbers", "write it with numpy.save, without pickle"
+        ) from error
+    if (
+        not isinstance(found, np.ndarray)
+        or found.dtype.kind not in "iu"
+        or found.ndim not in (1, 2)
+    ):
+        kind = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "archive"
+        raise DataError(
+            f"{path} holds {kind}; expected integers of shape [N] or [N, T]",
+            "save the token ids as one array",
+        )
+    present = found != PADDING if found.dtype.kind == "i" else np.ones(found.shape, dtype=bool)
+    wrong = present & ((found < 0) | (found >= vocabulary))
+    if wrong.any():
+        at = tuple(int(index) for index in np.argwhere(wrong)[0])
+        raise DataError(
+            f"{path} holds the token id {int(found[at])} at {list(at)}; the model knows 0 to "
+            f"{vocabulary - 1}, and {PADDING} is padding",
+            "use the tokenizer of this checkpoint",
+        )
+    if not present.all() and (found.ndim == 1 or not present.any(axis=1).all()):
+        raise DataError(
+            f"{path} has padding where a text is expected",
+            "pad sequences of an array [N, T], each with a token at least",
+        )
+    ids = np.where(present, found, 0).astype(np.int64)
+    return TokenData(ids, str(path), digest, None if present.all() else present)
+
+
+def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """A file's text and digest. Raises DataError where it cannot be read or is not UTF-8."""
+    digest = file_digest(path)
+    try:
+        return Path(path).read_text(encoding="utf-8"), digest
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8 text (byte {error.start})",
+            "convert it, or pass token ids as .npy",
+        ) from error
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """``sha256:<hex>`` of a file's bytes. Raises DataError where it cannot be read."""
+    try:
+        with Path(path).open("rb") as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DataError(f"{path} cannot be read: {reason}", "pass a text or .npy file") from error

@@ -1,0 +1,144 @@
+"""One pass of a Hugging Face model over windows of tokens: its attention, its losses."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pjdiag.errors import AdapterError
+from pjdiag.models.huggingface.attention import attach, behind_interface, observed
+from pjdiag.models.huggingface.loading import quiet
+from pjdiag.models.running import Observer
+
+HEAD_ELEMENTS = 2**26
+"""Logits ``[tokens, V]`` that are in memory at once, where the model lets its head be split."""
+
+
+def prepared(model: Any) -> Any:
+    """``model`` behind the observed attention, where it uses transformers' interface at all."""
+    return attach(model) if behind_interface(model) else model
+
+
+@torch.no_grad()
+def run(
+    model: Any, ids: NDArray[np.int64], present: NDArray[np.bool_] | None, observe: Observer
+) -> None:
+    """Reads ``ids`` ``[B, T]`` and tells ``observe`` of each layer; the head is left out.
+
+    Where ``present`` is False there is padding. Positions are counted from the first token that
+    is present. Raises AdapterError where the attention cannot be observed.
+    """
+    trunk = model.base_model if predicts_next(model) else model
+    with observed(trunk, observe):
+        trunk(**_inputs(trunk, ids, present, counts=predicts_next(model)))
+
+
+@torch.no_grad()
+def losses(
+    model: Any, ids: NDArray[np.int64], elements: int = HEAD_ELEMENTS
+) -> NDArray[np.float64]:
+    """``[B, T]`` nats of the token after each position, from ``ids`` ``[B, T + 1]``.
+
+    Raises AdapterError for a model without a head that predicts the next token.
+    """
+    if not predicts_next(model):
+        raise AdapterError(
+            f"{type(model).__name__} predicts no next token; its loss is not defined",
+            "pass a causal language model",
+        )
+    inputs = _inputs(model, ids[:, :-1], None, counts=True)
+    wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:]))
+    found = [
+        cross_entropy(
+            logits.float().mT, wanted[:, start : start + logits.shape[1]], reduction="none"
+        )
+        for start, logits in _logits(model, inputs, elements)
+    ]
+    by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().numpy()
+    return by_position
+
+
+def fresh(model: Any, seed: int) -> Any:
+    """The architecture of ``model``, freshly initialised; torch's random state is left alone."""
+    config = copy.deepcopy(model.config)
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = type(model)(config)
+    return prepared(made.to(model.dtype).eval())
+
+
+def vocabulary(model: Any) -> int:
+    """Number of token ids that the model has a vector for."""
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
+def predicts_next(model: Any) -> bool:
+    """Whether ``model`` is causal and has a language modelling head."""
+    return model.get_output_embeddings() is not None and model.base_model is not model
+
+
+def num_heads(model: Any) -> int:
+    """Query heads of a layer, as the configuration has them."""
+    text = model.config.get_text_config()
+    return int(getattr(text, "num_attention_heads", None) or 1)
+
+
+def _inputs(
+    model: nn.Module, ids: NDArray[np.int64], present: NDArray[np.bool_] | None, *, counts: bool
+) -> dict[str, Any]:
+    accepted = inspect.signature(model.forward).parameters
+    tokens = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64))
+    inputs: dict[str, Any] = {"input_ids": tokens}
+    if "use_cache" in accepted:
+        inputs["use_cache"] = False
+    if present is None:
+        return inputs
+    mask = torch.from_numpy(np.ascontiguousarray(present)).long()
+    inputs["attention_mask"] = mask
+    padding = getattr(model.config, "pad_token_id", None)
+    if isinstance(padding, int) and padding >= 0:  # some encoders find padding by its id
+        inputs["input_ids"] = tokens.masked_fill(mask == 0, padding)
+    if counts and "position_ids" in accepted:
+        inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+    return inputs
+
+
+def _logits(model: Any, inputs: dict[str, Any], elements: int) -> Iterator[tuple[int, Tensor]]:
+    """First position and logits ``[B, positions, V]`` of one part of the window after another."""
+    batch, length = inputs["input_ids"].shape
+    at_once = max(1, elements // (batch * vocabulary(model)))
+    split = "logits_to_keep" in inspect.signature(model.forward).parameters
+    if at_once >= length or not split:
+        yield 0, model(**inputs).logits
+        return
+    with _run_once(model.base_model):
+        for start in range(0, length, at_once):
+            positions = torch.arange(start, min(start + at_once, length))
+            yield start, model(**inputs, logits_to_keep=positions).logits
+
+
+@contextmanager
+def _run_once(trunk: nn.Module) -> Iterator[None]:
+    """Lets ``trunk`` give the output of its first call again and again."""
+    original = trunk.forward
+    kept: list[Any] = []
+
+    def remembered(*args: Any, **kwargs: Any) -> Any:
+        if not kept:
+            kept.append(original(*args, **kwargs))
+        return kept[0]
+
+    trunk.forward = remembered
+    try:
+        yield
+    finally:
+        del trunk.forward
