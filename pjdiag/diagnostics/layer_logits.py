@@ -31,15 +31,15 @@ def layer_logits(layer: Layer, x: Any) -> Any:
     keys = np.repeat(keys, queries.shape[0] // keys.shape[0], axis=0)
     length = x.shape[0]
     logits = np.full((queries.shape[0], length, length), np.nan)
-    origin = np.zeros(length)
-    still = transform.key(keys, origin)
+    # [T, H, 1, D]: every token stands at the one position that it is given.
+    queries, keys = (np.swapaxes(side, 0, 1)[:, :, None] for side in (queries, keys))
+    keys = transform.key(keys, np.zeros(1))
     for lag in range(0 if layer.causal.value else 1 - length, length):
-        first = max(lag, 0)
-        last = length + min(lag, 0)
-        turned = transform.query(queries[:, first:last], np.full(last - first, float(lag)))
-        met = still[:, first - lag : last - lag]
+        first, last = max(lag, 0), length + min(lag, 0)
+        turned = transform.query(queries[first:last], np.full(1, float(lag)))
         rows = np.arange(first, last)
-        logits[:, rows, rows - lag] = layer.scale.value * (turned * met).sum(-1)
+        met = np.einsum("thpd,thpd->ht", turned, keys[rows - lag])
+        logits[:, rows, rows - lag] = layer.scale.value * met
     logits += _bias(layer, length)
     if layer.softcap.value is not None:
         logits = layer.softcap.value * np.tanh(logits / layer.softcap.value)
