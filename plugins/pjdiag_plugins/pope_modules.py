@@ -96,20 +96,27 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 def serving(attention: Attention, modules: Sequence[Polar]) -> Polar | str:
     """The polar module of an attention, or why there is none."""
-    path = attention.module.split(".") if attention.module else []
-    found: dict[int, list[Polar]] = {}
+    path = _segments(attention.module)
+    above: dict[int, list[Polar]] = {}
+    inside: dict[int, list[Polar]] = {}
     for polar in modules:
-        own = polar.module.split(".") if polar.module else []
+        own = _segments(polar.module)
         parent = own[:-1]
-        if path[: len(parent)] == parent or own[: len(path)] == path:
-            found.setdefault(len(parent), []).append(polar)
-    if not found:
+        if path[: len(parent)] == parent:
+            above.setdefault(len(parent), []).append(polar)
+        elif own[: len(path)] == path:
+            inside.setdefault(len(parent), []).append(polar)
+    if not above and not inside:
         return f"no polar embedding serves {attention.module}"
-    nearest = found[max(found)]
+    nearest = above[max(above)] if above else inside[min(inside)]
     if len(nearest) > 1:
         names = " and ".join(polar.module for polar in nearest[:3])
         return f"{names} stand equally near to {attention.module}"
     return nearest[0]
+
+
+def _segments(module: str) -> list[str]:
+    return module.split(".") if module else []
 
 
 def sizes(attention: Attention, polar: Polar) -> Sizes | str:
