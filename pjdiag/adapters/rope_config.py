@@ -27,6 +27,29 @@ LENGTH_FIELDS = (
 )
 FULL_ATTENTION = "full_attention"
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
+_OPTIONS = frozenset(
+    [
+        "rope_type",
+        "type",
+        "rope_theta",
+        "partial_rotary_factor",
+        "factor",
+        "alpha",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+        "short_factor",
+        "long_factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+        "mrope_section",
+    ]
+)
+"""Names of rope options, which are never objects; any other object is a layer type's."""
 _REPAIR = "correct the field in config.json, or take the file of the original checkpoint"
 
 
@@ -138,10 +161,10 @@ def keyed_by_layer_type(settings: Mapping[str, Any], config: Mapping[str, Any]) 
 
 def is_entry(name: str, value: Any, config: Mapping[str, Any]) -> bool:
     """Whether a field of the settings is the entry of a layer type."""
-    if value is not None:
-        return isinstance(value, Mapping)
     kinds = config.get("layer_types")
-    return name.endswith("_attention") or (isinstance(kinds, list) and name in kinds)
+    if name.endswith("_attention") or (isinstance(kinds, list) and name in kinds):
+        return value is None or isinstance(value, Mapping)
+    return isinstance(value, Mapping) and name not in _OPTIONS
 
 
 def read_number(value: Any, place: str, *, zero: bool = False) -> float:

@@ -243,8 +243,10 @@ def computed(options: RopeOptions, base: float, rotary_dim: int) -> Rule:
             rule = RULES[options.rope_type](options, base, rotary_dim)
     except (ArithmeticError, ValueError) as error:
         _no_frequencies(options, base, str(error))
-    if not np.isfinite(rule.frequencies.inv_freq).all():
-        _no_frequencies(options, base, "they are not finite")
+    inv_freq = rule.frequencies.inv_freq
+    still = options.rope_type == "proportional"
+    if not (np.isfinite(inv_freq) & ((inv_freq > 0) | still)).all():
+        _no_frequencies(options, base, "they are not finite and positive")
     return rule
 
 
