@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import load_model
+from pjdiag.checkpoint.patched import is_patched, load_patched
 from pjdiag.diagnostics.run_cost import memory_available
 from pjdiag.diagnostics.token_data import TokenData, read_ids, read_text
 from pjdiag.diagnostics.windows import read_bytes
@@ -114,6 +115,10 @@ class TransformersRunner:
             return self.initialised
         values = sum(math.prod(header.shape) for header in self.checkpoint.headers.values())
         _require(4 * values, "the weights in float32", "run it on a machine with more memory")
+        if is_patched(self.checkpoint):
+            return load_patched(
+                self.checkpoint, precision="float32", allow_pickle=self.allow_pickle
+            )
         model = loading.load(self.checkpoint.path, allow_pickle=self.allow_pickle)
         return execution.prepared(model)
 

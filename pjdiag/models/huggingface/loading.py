@@ -14,7 +14,8 @@ import torch
 
 from pjdiag.errors import AdapterError, CheckpointError, MissingDependencyError, PjdiagError
 
-Precision: TypeAlias = Literal["float32", "bfloat16"]
+Precision: TypeAlias = Literal["float32", "bfloat16", "auto"]
+"""``auto``: that of the file."""
 GGUF_SUFFIX = ".gguf"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """Names that transformers looks for in a folder."""
@@ -62,13 +63,18 @@ class Place:
 
 
 def load(
-    path: str | os.PathLike[str], *, precision: Precision = "float32", allow_pickle: bool = False
+    path: str | os.PathLike[str],
+    *,
+    precision: Precision = "float32",
+    allow_pickle: bool = False,
+    as_saved: bool = False,
 ) -> Any:
     """The model of a folder, of its weights file, or of a GGUF file; on the CPU, to evaluate.
 
     A causal language model with its head where the configuration names one; of an encoder the
-    bare model; of an encoder-decoder model the encoder. Torch pickles are read only with
-    ``allow_pickle``, and never as code. Raises AdapterError for an architecture that transformers
+    bare model; of an encoder-decoder model the encoder. With ``as_saved`` the class that the
+    configuration names under ``architectures``, where transformers has it. Torch pickles are read
+    only with ``allow_pickle``, and never as code. Raises AdapterError for an architecture that transformers
     does not have or cannot build, CheckpointError for weights that are missing or do not fit,
     MissingDependencyError where transformers or a reader of the format is not installed.
     """
@@ -76,11 +82,12 @@ def load(
     transformers = _transformers()
     with quiet(), _explained(place):
         config = transformers.AutoConfig.from_pretrained(**place.arguments)
-        kind = _auto_class(config, transformers)
+        named = _saved_class(config, transformers) if as_saved else None
+        kind = named or _auto_class(config, transformers)
         model, found = kind.from_pretrained(
             **place.arguments,
             config=config,
-            dtype=getattr(torch, precision),
+            dtype=precision if precision == "auto" else getattr(torch, precision),
             use_safetensors=None if allow_pickle or place.gguf_file else True,
             output_loading_info=True,
         )
@@ -171,6 +178,14 @@ def _auto_class(config: Any, transformers: Any) -> Any:
     if causal and not (masked and not getattr(config, "is_decoder", False)):
         return transformers.AutoModelForCausalLM
     return transformers.AutoModel
+
+
+def _saved_class(config: Any, transformers: Any) -> Any:
+    """The class that the configuration names; None where transformers has none of this name."""
+    names = getattr(config, "architectures", None) or [""]
+    kind = getattr(transformers, str(names[0]), None)
+    saved = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    return kind if saved else None
 
 
 def _check_complete(place: Place, found: Mapping[str, Any]) -> None:
