@@ -11,18 +11,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pjdiag.api import energy, inspect, loo, mass, nll, probe, read, stability, verify
+    from pjdiag.api import (
+        energy,
+        inspect,
+        load_model,
+        loo,
+        mass,
+        nll,
+        patch,
+        probe,
+        read,
+        spectrum,
+        stability,
+        verify,
+    )
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.errors import PjdiagError
+    from pjdiag.models.trainer_callback import TrainerCallback
     from pjdiag.results import Result
     from pjdiag.samples import sample
 
 _HOMES = {
     "energy": "pjdiag.api",
     "inspect": "pjdiag.api",
+    "load_model": "pjdiag.api",
     "loo": "pjdiag.api",
     "mass": "pjdiag.api",
     "nll": "pjdiag.api",
+    "patch": "pjdiag.api",
     "probe": "pjdiag.api",
     "read": "pjdiag.api",
     "Checkpoint": "pjdiag.checkpoint",
@@ -30,6 +46,8 @@ _HOMES = {
     "PjdiagError": "pjdiag.errors",
     "Result": "pjdiag.results",
     "sample": "pjdiag.samples",
+    "TrainerCallback": "pjdiag.models.trainer_callback",
+    "spectrum": "pjdiag.api",
     "stability": "pjdiag.api",
     "verify": "pjdiag.api",
 }
@@ -38,15 +56,19 @@ __all__ = [
     "Checkpoint",
     "PjdiagError",
     "Result",
+    "TrainerCallback",
     "energy",
     "inspect",
     "load",
+    "load_model",
     "loo",
     "mass",
     "nll",
+    "patch",
     "probe",
     "read",
     "sample",
+    "spectrum",
     "stability",
     "verify",
 ]

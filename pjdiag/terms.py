@@ -23,6 +23,47 @@ SECTOR_TITLES = {
 }
 
 
+class Side(StrEnum):
+    """Keys before the query, itself included, or after it."""
+
+    PAST = "past"
+    FUTURE = "future"
+
+
+class Control(StrEnum):
+    """What a measured kernel is compared with."""
+
+    SHUFFLED = "shuffled"
+    FRESH = "fresh"
+
+
+class Shape(StrEnum):
+    """A function of the lag with few parameters, fitted to a measured kernel."""
+
+    NONE = "none"
+    LINEAR = "linear_recency"
+    RAPIDITY = "rapidity_recency"
+    DAMPED = "damped"
+    STEP = "step"
+    CHARACTER = "character"
+    LIGHT_CONE = "light_cone"
+    JET_1 = "jet_1"
+    JET_2 = "jet_2"
+
+
+SHAPE_TITLES = {
+    Shape.NONE: "nothing",
+    Shape.LINEAR: "linear recency",
+    Shape.RAPIDITY: "rapidity recency",
+    Shape.DAMPED: "exponential decay",
+    Shape.STEP: "step",
+    Shape.CHARACTER: "one character",
+    Shape.LIGHT_CONE: "light-cone character",
+    Shape.JET_1: "damped jet, r = 1",
+    Shape.JET_2: "damped jet, r = 2",
+}
+
+
 class Rho(StrEnum):
     """The recency coordinate: ``d/L`` or ``asinh(d/L)``."""
 
@@ -50,6 +91,18 @@ class Family(StrEnum):
 
     ADDITIVE = "additive"
     MULTIPLICATIVE = "multiplicative"
+
+
+class Band(StrEnum):
+    """Rotary channels by wavelength. ``beyond``: no full turn within the train length."""
+
+    LOCAL = "local"
+    MID = "mid"
+    BEYOND = "beyond"
+
+
+LOCAL_WAVELENGTH = 16.0
+"""Tokens. A channel that turns in fewer is local."""
 
 
 class Mechanism(StrEnum):
@@ -194,6 +247,15 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("sector_gate", "share", "", "gate of the sector; mean over heads in aggregates"),
         ("mean_order", "real", "", "mass-weighted mean jet order"),
     ),
+    "spectrum": _columns(
+        ("channel", "count", "", "rotary channel; null in a band's row and where layers differ"),
+        ("inv_freq", "real", "rad/token", "frequency of the channel; null in a band's row"),
+        ("wavelength", "real", "tokens", "2 pi / |inv_freq|; null: unknown, or it does not turn"),
+        ("band", "text", "", "local: below 16 tokens; beyond: above the train length; mid: between"),
+        ("jet_order", "count", "", "jet order r; null in a band's row: all orders"),
+        ("mass", "real", "logit", "size of the channel's bilinear form of queries and keys"),
+        ("share", "share", "", "mass over the mass of all rotary channels in this scope"),
+    ),
     "energy": _columns(
         ("sector", "text", "", "fj, affine, lc, or fj+lc pooled"),
         ("jet_order", "count", "", "jet order r"),
@@ -284,5 +346,28 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("effective_support", "real", "tokens", "e^(mean entropy)"),
         ("mean_distance", "real", "tokens", "mean lag under a query's attention; mean"),
         ("sink_mass", "share", "", "attention on position 0; mean over the queries"),
+    ),
+    "kernel": _columns(
+        ("side", "text", "", "past or future: keys before the query, itself included, or after"),
+        ("control", "text", "", "shuffled: the tokens in random order; fresh: new weights"),
+        ("statistic", "text", "", "median, p10 or p90 over heads; null in a head's row"),
+        ("shape", "text", "", "compact shape fitted to the kernel"),
+        ("group", "text", "", "sector-fit group: affine, F0.., LC0..; total, residual"),
+        ("lag", "count", "tokens", "lag d of a point of the curve"),
+        ("r2", "share", "", "part of the kernel's pair-weighted variance; residual: what is left"),
+        ("bic", "real", "", "n ln(1 - r2) + (parameters + 1) ln n over n lags; the lowest wins"),
+        ("preferred", "share", "", "BIC ranks the shape first; in aggregates the share of heads"),
+        ("fitted_scale", "real", "tokens", "l, decay length, wavelength, or first lag of a step"),
+        ("slope", "real", "logit", "fall per token (linear), or per unit of asinh(d/l)"),
+        ("amplitude", "real", "logit", "of a decay or an oscillation; height of a step"),
+        ("inv_freq", "real", "rad/token", "frequency of an oscillation; light cone: at lag 0"),
+        ("unique_r2", "share", "", "what the sector fit loses without this group"),
+        ("incremental_r2", "share", "", "what this group adds to those before it"),
+        ("kernel", "real", "logit", "K(d) - K(0)"),
+        ("standard_error", "real", "logit", "of K(d) - K(0), over windows; null with one"),
+        ("range", "real", "logit", "largest minus smallest K(d), over well-measured lags"),
+        ("decaying", "share", "", "the rapidity slope is above 0; in aggregates, share of heads"),
+        ("lag_share", "share", "", "variance of K over that of the logits less row effects"),
+        ("sink_share", "share", "", "attention on the first positions, which K leaves out"),
     ),
 }

@@ -18,6 +18,7 @@ HEAVY = ("torch", "transformers", "pandas", "plotly", "safetensors", "pyarrow", 
 STATIC = {
     "inspect": (),
     "mass": (),
+    "spectrum": (),
     "energy": ("--length", "256"),
     "loo": ("--length", "256"),
     "probe": ("--length", "256", "--no-decision"),

@@ -20,6 +20,7 @@ from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
 from pjdiag.cli.running import TYPED
 from pjdiag.cli.settings import COMMAND_KEYS, default_map
+from pjdiag.cli.spectrum_command import spectrum
 from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
 from pjdiag.cli.verify_command import verify
@@ -64,6 +65,7 @@ DIAGNOSE, WORK, LOOK = "Diagnose a checkpoint", "Make a checkpoint", "Look aroun
 for command, panel in (
     (inspect, DIAGNOSE),
     (mass, DIAGNOSE),
+    (spectrum, DIAGNOSE),
     (energy, DIAGNOSE),
     (loo, DIAGNOSE),
     (probe, DIAGNOSE),

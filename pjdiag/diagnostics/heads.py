@@ -82,7 +82,9 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
     found = _Gathered(skipped=[Skipped(entry.index, entry.reason) for entry in reading.skipped])
     for layer in reading.layers:
         for part in layer.parts:
-            if isinstance(part, AdditiveKernel):
+            if isinstance(part, AdditiveKernel) and part.unread_reason:
+                found.skipped.append(Skipped(layer.index, part.unread_reason))
+            elif isinstance(part, AdditiveKernel):
                 if heads := found.sound(layer, part.loaded.bad):
                     kernel = _take(part.kernel, heads)
                     found.kernels.append(LayerKernel(layer.index, part.mechanism, heads, kernel))
@@ -97,6 +99,16 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
             elif isinstance(part, AbsolutePositions):
                 found.skipped.append(Skipped(layer.index, ABSOLUTE))
             elif spectra:
+                _gather_spectrum(found, layer, part)
+    return found.finished()
+
+
+def sound_spectra(reading: Reading) -> SoundHeads:
+    """As ``sound_heads``, of the rotary parts alone: no bias is read."""
+    found = _Gathered(skipped=[Skipped(entry.index, entry.reason) for entry in reading.skipped])
+    for layer in reading.layers:
+        for part in layer.parts:
+            if isinstance(part, MultiplicativeSpectrum):
                 _gather_spectrum(found, layer, part)
     return found.finished()
 
@@ -121,7 +133,7 @@ class _Gathered:
             tuple(self.tables),
             tuple(self.skipped),
             tuple(
-                f"approximate in {_layers(layers)}: {reason}"
+                f"approximate in {layers_in_words(layers)}: {reason}"
                 for reason, layers in self.approximate.items()
             ),
         )
@@ -138,10 +150,10 @@ def _gather_spectrum(found: _Gathered, layer: Layer, part: MultiplicativeSpectru
             found.approximate.setdefault(part.approximate, []).append(layer.index)
 
 
-def _layers(indices: list[int]) -> str:
+def layers_in_words(indices: list[int]) -> str:
     """Layers in words.
 
-    >>> _layers([3]), _layers([0, 1, 2]), _layers([0, 2])
+    >>> layers_in_words([3]), layers_in_words([0, 1, 2]), layers_in_words([0, 2])
     ('layer 3', 'layers 0-2', 'layers 0, 2')
     """
     if len(indices) == 1:

@@ -77,6 +77,19 @@ def setting(number: Any) -> str:
     return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:,.6g}"
 
 
+def tokens(number: Any) -> str:
+    """A wavelength in tokens, short enough for a range of them.
+
+    >>> [tokens(x) for x in (6.2832, 8378.8, 438459.9, None)]
+    ['6.28', '8,379', '4.4e5', 'unknown']
+    """
+    value = _finite(number)
+    if value is None or value < 1e5:
+        return figure(value)
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
 def _edge(share: float) -> str:
     """Wording where rounding would turn a little into nothing, or almost all into all."""
     if share in (0, 1):

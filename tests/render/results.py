@@ -122,6 +122,53 @@ def mass_result(masses: Masses = FULL, layers: int = 2, heads: int = 4, **change
     return result("mass", rows, **changes)
 
 
+Channels = Mapping[float, Sequence[float]]
+"""Mass by order of each channel, by its wavelength in tokens."""
+
+
+def spectrum_rows(where: Row, masses: Channels, length: int = 128, **shared: Any) -> Iterator[Row]:
+    """Rows of one scope; channels are numbered unless ``channel`` is None in ``shared``."""
+    total = sum(map(sum, masses.values()))
+
+    def band(turn: float) -> str | None:
+        return None if turn != turn else BANDS[(turn >= 16) + (turn > length)]
+
+    def shown(mass: float, **figures: Any) -> Row:
+        return row("spectrum", where, mass=mass, share=mass / total if total else None, **figures)
+
+    found = set(map(band, masses))
+    for name in [*(BANDS if found - {None} else ()), *(found & {None})]:
+        inside = [orders for turn, orders in masses.items() if band(turn) == name]
+        yield shown(sum(map(sum, inside)), band=name)
+    for channel, (turn, orders) in enumerate(masses.items()):
+        for order, mass in enumerate(orders):
+            figures = {"channel": channel, "jet_order": order, "band": band(turn), **shared}
+            known = turn == turn
+            frequency = None if not known else 6.283185 / turn
+            finite = turn if known and turn < float("inf") else None
+            yield shown(mass, inv_freq=frequency, wavelength=finite, **figures)
+
+
+BANDS = ("local", "mid", "beyond")
+TURNS: Channels = {6.28: [1.0], 9.0: [1.0], 40.0: [4.0], 100.0: [2.0], 1000.0: [2.0]}
+
+
+def spectrum_result(
+    masses: Channels = TURNS, layers: int = 2, heads: int = 4, **changes: Any
+) -> Result:
+    """A model of which every head has the same spectrum."""
+
+    def times(number: int) -> Channels:
+        return {turn: [number * mass for mass in orders] for turn, orders in masses.items()}
+
+    rows = list(spectrum_rows(scope(mechanism="rope"), times(layers * heads)))
+    for layer in range(layers):
+        rows += spectrum_rows(scope(layer, mechanism="rope"), times(heads))
+        for head in range(heads):
+            rows += spectrum_rows(scope(layer, head, mechanism="rope"), masses)
+    return result("spectrum", rows, **changes)
+
+
 def energy_rows(
     where: Row, window: int, bucket: str, energies: Mapping[str, Sequence[float | None]]
 ) -> Iterator[Row]:
@@ -335,6 +382,7 @@ BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, 
 EVERY_RESULT = {
     "inspect": inspect_result([inspect_row(0), inspect_row(1)]),
     "mass": mass_result(),
+    "spectrum": spectrum_result(),
     "energy": energy_result(),
     "loo": loo_result({"order:0": 0.2, "order:1": 2e-5, "sector:affine": 0.4}, layers=2),
     "probe": probe_result(layers=2),

@@ -286,11 +286,11 @@ def test_a_diagnostic_without_a_sentence_is_a_clear_error() -> None:
         ),
         (
             result("mass", list(rotary_rows(scope(mechanism="rope"), [1.0]))),
-            "pjdiag probe runs/model.safetensors",
+            "pjdiag spectrum runs/model.safetensors",
         ),
         (
             result("mass", list(rotary_rows(scope(mechanism="jordan"), [1.0, 1.0]))),
-            "pjdiag inspect runs/model.safetensors",
+            "pjdiag spectrum runs/model.safetensors",
         ),
         (result("loo", []), "pjdiag inspect runs/model.safetensors"),
         (inspect_result([inspect_row(0, "none")]), ""),

@@ -11,7 +11,7 @@ from pjdiag.render.text import shell_word
 from pjdiag.results import Result
 from pjdiag.terms import Family, Mechanism, Sector
 
-SENTENCES = ("inspect", "mass", "energy", "loo", "probe", "stability", "verify", "nll")
+SENTENCES = ("inspect", "mass", "spectrum", "energy", "loo", "probe", "stability", "verify", "nll")
 """Diagnostics with a module here; only the one that is shown is imported."""
 
 
@@ -68,6 +68,8 @@ def _next_words(result: Result) -> list[str]:
         return ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
         return _after_mass(result)
+    if result.diagnostic == "spectrum":
+        return ["pjdiag", "kernel", "--data FILE"]
     if result.diagnostic == "loo":
         return ["pjdiag", "energy", *_length(result)]
     if result.diagnostic == "nll":
@@ -88,8 +90,6 @@ def _length(result: Result) -> list[str]:
 
 
 def _after_mass(result: Result) -> list[str]:
-    """A bias can lose an order; a plain rotary mechanism has codes; one with jets has neither."""
-    if result.select(family=Family.ADDITIVE.value):
-        return ["pjdiag", "loo"]
-    jets = any((row.get("jet_order") or 0) > 0 for row in result.rows)
-    return ["pjdiag", "inspect" if jets else "probe"]
+    """A bias can lose an order; a rotary mechanism has wavelengths."""
+    additive = result.select(family=Family.ADDITIVE.value)
+    return ["pjdiag", "loo" if additive else "spectrum"]

@@ -1,0 +1,73 @@
+"""`pjdiag spectrum` as a person types it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.running import run
+from tests.diagnostics.kernels import DATA
+from tests.native import full_native, write_native
+
+
+def test_a_sentence_two_tables_and_the_next_command(capsys, tmp_path):
+    path = write_native(tmp_path / "m.safetensors", method="rope")
+    ran = run(capsys, "spectrum", path)
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert "of the RoPE mass turns in less than 16 tokens" in lines[0]
+    assert "Rotary mass by wavelength" in lines
+    assert "Share of the rotary mass by band" in lines
+    assert lines[-1] == f"Next: pjdiag kernel {path} --data FILE"
+
+
+def test_json_carries_every_channel_of_every_head(capsys):
+    ran = run(capsys, "spectrum", DATA / "pj_rotary.pt", "--allow-pickle", "-o", "json")
+    loaded = json.loads(ran.out)
+    assert {row["scope"] for row in loaded["rows"]} == {"model", "layer", "head"}
+    heads = [row for row in loaded["rows"] if row["scope"] == "head" and row["channel"] is not None]
+    assert {row["jet_order"] for row in heads} == {0, 1}
+    assert len(heads) == loaded["provenance"]["heads"] * 6 * 2
+
+
+def test_layer_head_and_all(capsys, tmp_path):
+    path = write_native(tmp_path / "m.safetensors", method="rope")
+    ran = run(capsys, "spectrum", path, "--layer", "0", "--head", "1", "--all")
+    assert ran.code == 0
+    assert "Layer 0 head 1: " in ran.out
+    assert ran.out.count("layer 0 head 1") == 2  # its bands, and its first channel
+    assert "Every rotary channel" in ran.out
+
+
+def test_length_moves_the_wavelengths(capsys, tmp_path):
+    path = write_native(tmp_path / "m.safetensors", method="rope_ntk")
+    turns = []
+    for length in (128, 1024):
+        loaded = json.loads(run(capsys, "spectrum", path, "--length", length, "-o", "json").out)
+        assert loaded["provenance"]["eval_length"] == length
+        turns.append(next(row["wavelength"] for row in loaded["rows"] if row["channel"] == 3))
+    assert turns[1] > 2 * turns[0]
+
+
+def test_the_train_length_moves_the_band(capsys, tmp_path):
+    path = write_native(tmp_path / "m.safetensors", method="rope")
+    found = {}
+    for length in (128, 10_000):
+        ran = run(capsys, "spectrum", path, "--train-length", length, "-o", "json")
+        rows = json.loads(ran.out)["rows"]
+        found[length] = next(
+            row["share"] for row in rows if row["band"] == "beyond" and row["channel"] is None
+        )
+    assert found[128] > 0.3
+    assert found[10_000] == 0.0
+
+
+@pytest.mark.parametrize("make", ["bias", "pope"])
+def test_nothing_to_show_is_inconclusive_and_says_why(capsys, tmp_path, make):
+    path = tmp_path / "m.safetensors"
+    path = full_native(path) if make == "bias" else write_native(path, method="pope")
+    ran = run(capsys, "spectrum", path)
+    assert ran.code == 3
+    reason = {"bias": "which has no frequencies", "pope": "its mass needs data"}[make]
+    assert reason in " ".join(ran.out.split())
