@@ -38,6 +38,8 @@ class Case:
     """What builds the model from the configuration."""
     attention: str = "Attention"
     """End of the class name of the modules that are given the layer's input."""
+    within: str = ""
+    """Part of these modules' paths: tells attention to oneself from attention to an encoder."""
     length: int = 512
     adapter: str | None = None
     """The name of the adapter that must win; None: the case's name."""
@@ -101,8 +103,8 @@ def run(case: Case, model: PreTrainedModel, padding: int, seed: int = 3) -> Run:
 
     handles = [
         module.register_forward_pre_hook(keep, with_kwargs=True)
-        for module in model.modules()
-        if type(module).__name__.endswith(case.attention)
+        for path, module in model.named_modules()
+        if type(module).__name__.endswith(case.attention) and case.within in path
     ]
     try:
         with torch.no_grad(), softmax_inputs() as caught:
@@ -141,7 +143,9 @@ def softmax_inputs() -> Iterator[list[np.ndarray]]:
 
 
 def _attentions(out: Any) -> Any:
-    found = out.attentions if getattr(out, "attentions", None) else out.encoder_attentions
+    """Attention of every layer to its own sequence; an encoder's layers, then a decoder's."""
+    names = ("attentions", "encoder_attentions", "decoder_attentions")
+    found = [layer for name in names for layer in getattr(out, name, None) or ()]
     assert found, "the class returned no attention"
     return found
 

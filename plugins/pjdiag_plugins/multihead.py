@@ -1,0 +1,182 @@
+"""Models made of ``torch.nn.MultiheadAttention``: no configuration says what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pjdiag.adapters import Layer, Loaded, Match, SkippedLayer, Sourced
+from pjdiag.adapters.config_fields import ConfigFields
+from pjdiag.adapters.projections import (
+    LinearProjections,
+    Side,
+    floating,
+    not_finite,
+)
+from pjdiag.adapters.protocol import UNKNOWN, Part
+from pjdiag.adapters.rope_fields import train_length
+from pjdiag.checkpoint import Checkpoint
+from pjdiag_plugins.position_tables import SINUSOIDAL, is_sinusoidal, position_table
+from pjdiag_plugins.shared import unknown_part
+
+FUSED = re.compile(r"(.*?)\.?in_proj_weight")
+APART = re.compile(r"(.*?)\.?q_proj_weight")
+CROSS = re.compile(
+    r"(?:.*\.)?\w*(?:cross|encoder_att|enc_att|src_att|encdec|enc_dec)\w*(?:\..*)?", re.I
+)
+HEADS = (
+    "num_attention_heads",
+    "num_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "nheads",
+    "heads",
+    "HEADS",
+)
+NO_HEADS = (
+    "the number of heads is not in the tensors (in_proj_weight is {shape}); put a config.json with "
+    "num_heads beside the weights"
+)
+MASK = (
+    "nn.MultiheadAttention: whether a layer is causal is in the code, not in the file, and is not "
+    "known"
+)
+NO_TABLE = (
+    "no table of positions is stored: positions may be computed (sinusoidal) or absent; this is "
+    "not known"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One self-attention."""
+
+    name: str
+    """Path of the module; empty where the file holds nothing else."""
+    width: int
+    """E."""
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}." if self.name else ""
+
+
+class MultiheadAdapter:
+    """Reads self-attention by its fused ``in_proj_weight``."""
+
+    name = "multihead"
+    description = "torch.nn.MultiheadAttention: fused [Q | K | V], learned absolute positions"
+
+    def matches(self, checkpoint: Checkpoint) -> Match | None:
+        """Tensor names of the module, where the configuration names no architecture."""
+        if checkpoint.config.get("model_type") is not None or not _modules(checkpoint):
+            return None
+        return Match(10, "tensor names of torch.nn.MultiheadAttention (in_proj_weight)")
+
+    def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
+        """L from the configuration, else the positions of the first table."""
+        found = train_length(checkpoint.config)
+        modules = _modules(checkpoint)
+        if found.value is not None or not modules:
+            return found
+        table = position_table(checkpoint, modules[0].width)
+        if table is None:
+            return found
+        return Sourced(table.positions, f"tensor {table.name}")
+
+    def layers(
+        self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
+    ) -> Iterator[Layer | SkippedLayer]:
+        """Every self-attention in the order of the file, numbered through."""
+        del train_length, eval_length
+        heads = ConfigFields(checkpoint.config, {}).count(*HEADS)
+        for index, module in enumerate(_modules(checkpoint)):
+            yield _layer(checkpoint, module, index, heads)
+
+
+def _modules(checkpoint: Checkpoint) -> list[Module]:
+    """Self-attentions; attention to an encoder has no positions of its own."""
+    found = []
+    for name, header in checkpoint.headers.items():
+        matched = FUSED.fullmatch(name) or APART.fullmatch(name)
+        if matched is None or len(header.shape) != 2:
+            continue
+        height, width = header.shape
+        if not _crosses(checkpoint, matched[1]) and height in (width, 3 * width):
+            found.append(Module(matched[1], width))
+    return found
+
+
+def _crosses(checkpoint: Checkpoint, name: str) -> bool:
+    """Whether a module attends to another sequence, by its name or its place."""
+    if CROSS.fullmatch(name):
+        return True
+    # torch's decoder layer calls its own attention self_attn, and the other multihead_attn.
+    layer, _, last = name.rpartition(".")
+    beside = f"{layer}.self_attn." if layer else "self_attn."
+    return last == "multihead_attn" and any(n.startswith(beside) for n in checkpoint.headers)
+
+
+def _layer(
+    checkpoint: Checkpoint, module: Module, index: int, heads: Sourced[int | None]
+) -> Layer | SkippedLayer:
+    where = f"{module.name or 'the module'}: "
+    if heads.value is None:
+        shape = [3 * module.width, module.width]
+        return SkippedLayer(index, where + NO_HEADS.format(shape=shape))
+    if module.width % heads.value:
+        return SkippedLayer(
+            index, f"{where}{heads.value} heads ({heads.source}) do not divide {module.width}"
+        )
+    count = Sourced(heads.value, heads.source)
+    dim = module.width // heads.value
+    unknown: Any = UNKNOWN
+    part, warnings = _positions(checkpoint, module)
+    return Layer(
+        index=index,
+        num_heads=count,
+        num_kv_heads=Sourced(heads.value, "format: every head has its own keys"),
+        head_dim=Sourced(dim, "width / heads"),
+        scale=Sourced(dim**-0.5, "format: torch.nn.MultiheadAttention, head_dim ** -0.5"),
+        window=unknown,
+        parts=(part,),
+        causal=unknown,
+        projections=partial(_read, checkpoint, module, heads.value),
+        warnings=(MASK, f"layer {index} is {module.name or 'the module'}", *warnings),
+    )
+
+
+def _positions(checkpoint: Checkpoint, module: Module) -> tuple[Part, tuple[str, ...]]:
+    """The table of the module's stack, else of the whole model, else what is not known."""
+    stack = module.name.partition(".")[0]
+    table = position_table(checkpoint, module.width, f"{stack}.") or position_table(
+        checkpoint, module.width
+    )
+    if table is None:
+        return unknown_part(NO_TABLE), (NO_TABLE,)
+    if is_sinusoidal(checkpoint, table):
+        return table.part(SINUSOIDAL), (f"{table.name} is {SINUSOIDAL}",)
+    return table.part(), ()
+
+
+def _read(checkpoint: Checkpoint, module: Module, heads: int) -> Loaded:
+    """The layer's ``LinearProjections``."""
+    width, bad, sides = module.width, [], []
+    for place, letter in enumerate(("q", "k")):
+        fused = f"{module.prefix}in_proj_weight"
+        name = fused if fused in checkpoint.headers else f"{module.prefix}{letter}_proj_weight"
+        first = place * width if name == fused else 0
+        weight = floating(checkpoint.read_rows(name, first, first + width))
+        weight = weight.reshape(heads, width // heads, -1)
+        bad += not_finite(name, weight)
+        bias, stored = None, f"{module.prefix}in_proj_bias"
+        if stored in checkpoint.headers:
+            bias = floating(checkpoint.read_rows(stored, place * width, (place + 1) * width))
+            bias = bias.reshape(heads, width // heads)
+            bad += not_finite(stored, bias)
+        sides.append(Side(weight, bias))
+    return Loaded(LinearProjections(*sides), tuple(bad))
