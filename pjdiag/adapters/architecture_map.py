@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,9 @@ PREFIXES = (
     "text_model.",
 )
 
+ALWAYS = "always"
+"""In place of a flag, where there is none."""
+
 
 @dataclass(frozen=True)
 class ArchitectureMap:
@@ -32,6 +35,10 @@ class ArchitectureMap:
     model_types: tuple[str, ...]
     """``model_type`` of the configurations it reads."""
     description: str = ""
+    refused: str = ""
+    """Why none of its layers can be read; empty where they can."""
+    notes: Mapping[str, str] | None = None
+    """What a reader of the figures must know, by the flag that turns it on; ``always``."""
     prefixes: tuple[str, ...] = PREFIXES
     """What may stand in front of ``layer``; the first that fits is taken."""
     layer: str = "layers.{layer}."
@@ -41,6 +48,8 @@ class ArchitectureMap:
     """The fused projection, in place of ``query`` and ``key``."""
     fused_rows: str = "blocks"
     """How it holds them: ``blocks``, ``heads``, ``groups`` or ``quarters``."""
+    query_gate: bool = False
+    """The rows of each head in ``query`` are followed by as many rows of an output gate."""
     transposed: bool = False
     """Weights are ``[in, out]`` (GPT-2's Conv1D)."""
     input_norm: str = "input_layernorm"
@@ -49,13 +58,22 @@ class ArchitectureMap:
     """``weight`` or ``one_plus_weight``: the gain of the norms."""
     query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
-    """Norms of queries and keys; they apply where their tensors exist."""
+    """Norms of queries and keys; they apply where their tensors exist. ``{head}`` stands for
+    the head where each has tensors of its own."""
     qk_norm_kind: str = "rms"
+    """``rms`` or ``layer``."""
     qk_norm_over: str = "head"
+    """``head`` or ``projection``: all heads at once."""
     qk_norm_eps: str = "rms_norm_eps"
     """The configuration's field."""
     qk_norm_bare: str = ""
-    """The field that turns on a norm without tensors; ``always`` where it has none."""
+    """The flag that turns on a norm without tensors; ``always`` where there is no flag."""
+    qk_norm_layers: str = "all"
+    """``all`` or ``rotating``: those with rotary positions."""
+    qk_norm_after: bool = False
+    """The norm follows the rotation."""
+    clip: str = ""
+    """The field with the largest size that queries and keys may have."""
     sinks: str = "self_attn.sinks"
     num_layers: tuple[str, ...] = ("num_hidden_layers",)
     num_heads: tuple[str, ...] = ("num_attention_heads",)
@@ -65,30 +83,54 @@ class ArchitectureMap:
     rope_layout: str = "half"
     """``half`` or ``interleaved``; empty where the architecture does not rotate."""
     rope_layers: str = "all"
-    """``all``; ``listed``: those that ``no_rope_layers`` marks with 1; ``sliding``: the layers
-    with a window, and all where no layer has one."""
+    """``all``; ``listed``: those that ``no_rope_layers`` marks with 1; ``windowed``: those with
+    a window; ``windowed_or_all``: all where the configuration states no window."""
+    rope_switch: str = ""
+    """The flag without which no layer rotates."""
     no_rope_interval: str = ""
     """The field with the interval of layers without rotation, where the list is missing."""
     theta_by_layer_type: Mapping[str, float] | None = None
+    """Bases of the class where they differ by layer type."""
     theta_fields: tuple[str, ...] = ("rope_theta",)
     partial_rotary_factor: float = 1.0
+    rope_parameters: Mapping[str, Any] | None = None
+    """What the class sets where the configuration has no rope settings at all."""
+    scaled_layer_types: tuple[str, ...] = ()
+    """Layer types that settings without layer types are for; empty: all."""
     reads_mscale_all_dim: bool = False
     scale_field: str = ""
     """The field that sets the factor on the logits; empty: head_dim ** -0.5."""
     scale_power: float = 1.0
+    fixed_scale: float = 0.0
+    """The factor on the logits where the class sets it; 0: it does not."""
+    key_factor: str = ""
+    """The field with a factor on the keys."""
     softcap: str = ""
+    layer_types: tuple[str, ...] = ("layer_types",)
+    """Fields with the kind of each layer."""
     window: str = "sliding_window"
     window_layers: str = "none"
-    """``none``, ``all``, or ``listed``: those that ``layer_types`` marks, else ``pattern``."""
+    """``none``, ``all``, or ``listed``: those that ``layer_types`` marks, else by ``pattern``
+    or ``first_sliding``."""
     window_switch: str = ""
     """The flag without which there is no window."""
     pattern: str = ""
-    """The field with the period of full layers where ``layer_types`` is missing, or the index
-    of the first sliding one (``max_window_layers``)."""
+    """The field with the period of full layers where ``layer_types`` is missing."""
+    full_layer: str = "last"
+    """``last`` or ``first`` of each period."""
+    first_sliding: str = ""
+    """The field with the index of the first layer with a window, where ``layer_types`` is
+    missing."""
     bidirectional: str = ""
     """The flag that makes the attention bidirectional."""
     defaults: Mapping[str, Any] | None = None
     """What the configuration class fills in where a field is missing."""
+
+    def at(self, *, rotates: bool) -> ArchitectureMap:
+        """This map as it holds for a layer that rotates or does not."""
+        if rotates or self.qk_norm_layers == "all":
+            return self
+        return replace(self, qk_norm_bare="", query_norm="", key_norm="")
 
     def with_values(self, values: Mapping[str, Any]) -> ArchitectureMap:
         """This map with some fields replaced; ``defaults`` are merged."""
@@ -146,7 +188,7 @@ def _resolve(
         if base is None:
             made[name] = _made(own)
         elif base in above or base not in stated:
-            raise _unusable(file, f"it extends {base!r}, which is {_why(base, above)}")  # noqa: TRY301
+            raise _unusable(file, f"it extends {base!r}, which is {_why(base, above)}")
         else:
             parent = _resolve(base, stated, made, (*above, name))
             made[name] = parent.with_values({"description": "", **own})
@@ -184,7 +226,9 @@ def _made(values: Mapping[str, Any]) -> ArchitectureMap:
         ("qk_norm_kind", ("rms", "layer")),
         ("qk_norm_over", ("head", "projection")),
         ("rope_layout", ("half", "interleaved", "")),
-        ("rope_layers", ("all", "listed", "sliding")),
+        ("qk_norm_layers", ("all", "rotating")),
+        ("rope_layers", ("all", "listed", "windowed", "windowed_or_all")),
+        ("full_layer", ("last", "first")),
         ("window_layers", ("none", "all", "listed")),
     ):
         if getattr(made, name) not in allowed:

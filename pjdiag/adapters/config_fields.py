@@ -49,6 +49,15 @@ class ConfigFields:
             raise _unusable(found, "a positive whole number")
         return found
 
+    def whole(self, *names: str) -> Sourced[int | None]:
+        """A whole number from 0. Raises CheckpointError for anything else that is stated."""
+        found = self.get(*names)
+        if found.value is not None and found.value != 0:
+            return self.count(*names)
+        if isinstance(found.value, bool | float):
+            raise _unusable(found, "a whole number")
+        return found
+
     def number(self, *names: str) -> Sourced[float | None]:
         """A finite number. Raises CheckpointError for anything else that is stated."""
         found = self.get(*names)

@@ -5,24 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pjdiag.adapters.architecture_map import ArchitectureMap
-from pjdiag.adapters.config_fields import ConfigFields
-from pjdiag.adapters.layer_tensors import Geometry, LayerTensors, read_projections
-from pjdiag.adapters.projections import APPROXIMATE, rotary_pairs
-from pjdiag.adapters.protocol import (
-    ChannelSpectrum,
-    Layer,
-    Loaded,
-    Match,
-    MultiplicativeSpectrum,
-    Part,
-    SkippedLayer,
-    Sourced,
-)
+from pjdiag.adapters.architecture_map import ALWAYS, ArchitectureMap
+from pjdiag.adapters.config_fields import DEFAULT_SOURCE, ConfigFields
+from pjdiag.adapters.geometry import Geometry, geometry_of
+from pjdiag.adapters.layer_tensors import LayerTensors, read_projections
+from pjdiag.adapters.projections import APPROXIMATE, CLIPPED
+from pjdiag.adapters.protocol import Layer, Loaded, Match, Part, SkippedLayer, Sourced
+from pjdiag.adapters.rope_config import CONTAINERS, ORIGINAL_LENGTH
 from pjdiag.adapters.rope_fields import (
     RopeDefaults,
     RopeFields,
@@ -30,12 +21,21 @@ from pjdiag.adapters.rope_fields import (
     text_config,
     train_length,
 )
-from pjdiag.adapters.schedule import ATTENTION, LayerKind, layer_kinds
+from pjdiag.adapters.rotary_part import rotary_part
+from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_kinds
+from pjdiag.adapters.stored_frequencies import StoredFrequencies
 from pjdiag.errors import CheckpointError
-from pjdiag.terms import Mechanism
 
 if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
+
+NOT_USED: Sourced[None] = Sourced(None, "not used")
+MOST_LAYERS = 10_000
+USUAL_EPS = 1e-6
+NOT_RELATIVE = (
+    "queries and keys are normalised with a gain after the rotation: their product is no "
+    "function of the lag alone"
+)
 
 
 class DecoderAdapter:
@@ -54,12 +54,12 @@ class DecoderAdapter:
         return None
 
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
-        """L from the configuration's position fields."""
-        config = text_config(checkpoint.config)
-        found = train_length(config)
-        if found.value is not None or "max_position_embeddings" in config:
-            return found
-        return self.fields(checkpoint).count("max_position_embeddings")
+        """L from the configuration's position fields, else from what the class fills in."""
+        fields = self.fields(checkpoint)
+        original = (self.map.rope_parameters or {}).get(ORIGINAL_LENGTH)
+        if original is not None and not any(fields.config.get(name) for name in CONTAINERS):
+            return Sourced(original, DEFAULT_SOURCE)
+        return train_length(fields.config, self.rope_defaults(fields))
 
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
@@ -67,22 +67,30 @@ class DecoderAdapter:
         """Every layer in order; those without attention are skipped with the reason."""
         fields = self.fields(checkpoint)
         count = fields.needed(*self.map.num_layers).value
-        _check_count(count)
+        if count > MOST_LAYERS:
+            raise CheckpointError(
+                f"config states {count} layers; expected at most {MOST_LAYERS}", "correct it"
+            )
+        if self.map.refused:
+            yield from (SkippedLayer(index, self.map.refused) for index in range(count))
+            return
         geometry = self.geometry(fields)
         prefix = self.prefix(checkpoint)
-        by_type: dict[str, RopeFields | None] = {}
+        stored = StoredFrequencies(checkpoint, prefix)
+        by_type: dict[tuple[str, int], RopeFields | None] = {}
         length = eval_length if eval_length is not None else train_length
         for index, kind in enumerate(layer_kinds(self.map, fields, count)):
-            tensors = LayerTensors(
-                checkpoint, f"{prefix}{self.map.layer.format(layer=index)}", self.map
-            )
+            name = f"{prefix}{self.map.layer.format(layer=index)}"
+            tensors = LayerTensors(checkpoint, name, self.map.at(rotates=kind.rotates.value))
             reason = self.skip_reason(tensors, kind)
             if reason:
                 yield SkippedLayer(index, reason)
                 continue
-            if kind.layer_type not in by_type:
-                by_type[kind.layer_type] = self.rope(fields, geometry, kind, length)
-            yield self.layer(index, kind, geometry, fields, tensors, by_type[kind.layer_type])
+            own = self.layer_geometry(geometry, fields, kind, index)
+            key = (kind.layer_type, own.head_dim.value)
+            if key not in by_type:
+                by_type[key] = stored.compared(self.rope(fields, own, kind, length), name)
+            yield self.layer(index, kind, own, fields, tensors, by_type[key])
 
     def fields(self, checkpoint: Checkpoint) -> ConfigFields:
         """The configuration of the text model, with the architecture's defaults."""
@@ -90,33 +98,24 @@ class DecoderAdapter:
 
     def geometry(self, fields: ConfigFields) -> Geometry:
         """Head counts and sizes. Raises CheckpointError where they contradict each other."""
-        hidden = fields.needed(*self.map.hidden_size)
-        heads = fields.needed(*self.map.num_heads)
-        kv = fields.count(*self.map.num_kv_heads)
-        if kv.value is None:
-            kv = Sourced(heads.value, f"as many as query heads ({heads.source})")
-        dim = fields.count(*self.map.head_dim)
-        if dim.value is None:
-            if hidden.value % heads.value:
-                raise CheckpointError(
-                    f"config: hidden_size {hidden.value} is no multiple of "
-                    f"{heads.value} heads, and head_dim is not stated",
-                    "state head_dim in config.json",
-                )
-            dim = Sourced(hidden.value // heads.value, f"{hidden.source} / heads")
-        if heads.value % kv.value:  # type: ignore[operator]
-            raise CheckpointError(
-                f"config: {heads.value} query heads cannot share {kv.value} key heads",
-                "correct num_attention_heads or num_key_value_heads",
-            )
-        return Geometry(heads, kv, dim, hidden.value)  # type: ignore[arg-type]
+        return geometry_of(self.map, fields)
+
+    def layer_geometry(
+        self,
+        geometry: Geometry,
+        fields: ConfigFields,  # noqa: ARG002  for architectures whose layers differ
+        kind: LayerKind,  # noqa: ARG002
+        index: int,  # noqa: ARG002
+    ) -> Geometry:
+        """The geometry of one layer: the model's, unless a subclass knows better."""
+        return geometry
 
     def prefix(self, checkpoint: Checkpoint) -> str:
         """What stands before the layers' names. Raises CheckpointError where nothing fits."""
+        projection = self.map.fused or self.map.query
         needle = re.compile(
             re.escape(self.map.layer).replace(re.escape("{layer}"), r"\d{1,9}")
-            + ".*"
-            + re.escape(self.map.fused or self.map.query)
+            + f".*{re.escape(projection)}"
             + r"\."
         )
         for prefix in self.map.prefixes:
@@ -125,23 +124,18 @@ class DecoderAdapter:
                 for name in checkpoint.headers
             ):
                 return prefix
-        wanted = f"{self.map.layer.format(layer='N')}{self.map.fused or self.map.query}.weight"
         raise CheckpointError(
-            f"no tensor is named {wanted}, as {self.name} has them",
+            f"no tensor is named {self.map.layer.format(layer='N')}{projection}.weight, as "
+            f"{self.name} has them",
             "check that the weights and config.json belong together",
         )
 
     def skip_reason(self, tensors: LayerTensors, kind: LayerKind) -> str:
         """Why a layer cannot be read; empty where it can."""
-        if kind.layer_type not in ATTENTION:
-            return f"layer type {ascii(kind.layer_type)[1:-1]}: no softmax attention"
-        name = self.map.fused or self.map.query
-        if not tensors.has(f"{name}.weight"):
-            found = tensors.suggestion()
-            return tensors.packed(name) or f"it has no {name}.weight" + (
-                f"; its tensors are {found}" if found else ""
-            )
-        return tensors.unreadable(f"{name}.weight")
+        if kind.other:
+            return kind.other
+        names = dict.fromkeys(tensors.names(is_query) for is_query in (True, False))
+        return next(filter(None, map(tensors.unreadable, names)), "")
 
     def rope(
         self, fields: ConfigFields, geometry: Geometry, kind: LayerKind, length: int | None
@@ -149,33 +143,40 @@ class DecoderAdapter:
         """Frequencies of the layers of one type; None where nothing rotates."""
         if not self.map.rope_layout:
             return None
-        theta = fields.defaults.get("rope_theta")
         return rope_fields(
             fields.config,
             geometry.head_dim.value,
             layer_type=kind.layer_type,
             eval_length=length,
-            defaults=RopeDefaults(
-                theta=theta,
-                theta_by_layer_type=self.map.theta_by_layer_type or {},
-                partial_rotary_factor=self.map.partial_rotary_factor,
-                max_position_embeddings=fields.defaults.get("max_position_embeddings"),
-                theta_fields=self.map.theta_fields,
-                reads_mscale_all_dim=self.map.reads_mscale_all_dim,
-            ),
+            defaults=self.rope_defaults(fields),
+        )
+
+    def rope_defaults(self, fields: ConfigFields) -> RopeDefaults:
+        """What the architecture's configuration class fills in."""
+        return RopeDefaults(
+            theta=fields.defaults.get("rope_theta"),
+            theta_by_layer_type=self.map.theta_by_layer_type or {},
+            partial_rotary_factor=self.map.partial_rotary_factor,
+            max_position_embeddings=fields.defaults.get("max_position_embeddings"),
+            theta_fields=self.map.theta_fields,
+            reads_mscale_all_dim=self.map.reads_mscale_all_dim,
+            scaled_layer_types=self.map.scaled_layer_types or None,
+            parameters=self.map.rope_parameters or {},
         )
 
     def scale(self, fields: ConfigFields, geometry: Geometry) -> Sourced[float]:
         """The factor on the logits, before any correction of the rotary rule."""
-        if self.map.scale_field:
-            found = fields.number(self.map.scale_field)
-            if found.value is not None and (found.value > 0 or self.map.scale_power > 0):
-                power = self.map.scale_power
+        mapped = self.map
+        if mapped.fixed_scale:
+            return Sourced(mapped.fixed_scale, "architecture")
+        if mapped.scale_field:
+            found = fields.number(mapped.scale_field)
+            if found.value is not None and (found.value > 0 or mapped.scale_power > 0):
+                power = mapped.scale_power
                 note = found.source if power == 1 else f"{found.source} ** {power:g}"
                 return Sourced(found.value**power, note)
-        return Sourced(
-            geometry.head_dim.value**-0.5, f"head_dim ** -0.5 ({geometry.head_dim.source})"
-        )
+        dim = geometry.head_dim
+        return Sourced(dim.value**-0.5, f"head_dim ** -0.5 ({dim.source})")
 
     def layer(
         self,
@@ -188,17 +189,19 @@ class DecoderAdapter:
     ) -> Layer:
         """One layer in effective values; its weights are read when asked for."""
         tensors.check_shapes(geometry)
-        scale = self.scale(fields, geometry)
-        if rope is not None and rope.scale_factor.value != 1:
-            scale = Sourced(
-                scale.value * rope.scale_factor.value, f"{scale.source}, {rope.scale_factor.source}"
-            )
-        read = partial(self.read_projections, tensors, geometry, fields)
+        mapped = self.map
+        if rope is not None and not (kind.rotates.value and rope.rotary_dim.value):
+            rope = None
+        scale = self.factored(self.scale(fields, geometry), fields, rope)
         normed = self.normed(tensors, fields)
-        parts: list[Part] = []
-        if rope is not None and kind.rotates.value:
-            parts.append(self.rotary_part(rope, scale.value, read, normed))
-        bidirectional = fields.flag(self.map.bidirectional) if self.map.bidirectional else None
+        unread = self.not_relative(tensors, normed, rope)
+        read = partial(self.read_projections, tensors, geometry, fields)
+        approximate = self.approximate(fields, normed)
+        parts: tuple[Part, ...] = ()
+        if rope is not None:
+            layout = mapped.rope_layout
+            parts = (rotary_part(rope, layout, scale.value, read, approximate, unread),)
+        bidirectional = fields.flag(mapped.bidirectional) if mapped.bidirectional else None
         return Layer(
             index=index,
             num_heads=geometry.num_heads,
@@ -206,68 +209,76 @@ class DecoderAdapter:
             head_dim=geometry.head_dim,
             scale=scale,
             window=kind.window,
-            parts=tuple(parts),
+            parts=parts,
             causal=Sourced(True, "architecture: causal attention")
             if bidirectional is None
             else Sourced(not bidirectional.value, bidirectional.source),
-            softcap=fields.number(self.map.softcap)
-            if self.map.softcap
-            else Sourced(None, "not used"),
+            softcap=fields.number(mapped.softcap) if mapped.softcap else NOT_USED,
             qk_norm=normed,
-            sinks=Sourced(tensors.has(self.map.sinks), f"tensor {self.map.sinks}")
-            if tensors.has(self.map.sinks)
+            sinks=Sourced(True, f"tensor {mapped.sinks}")
+            if tensors.has(mapped.sinks)
             else Sourced(False, "not used"),
-            projections=read,
+            projections=None if unread else read,
+            warnings=(*self.notes(fields, kind), *(rope.warnings if rope else ())),
         )
+
+    def factored(
+        self, scale: Sourced[float], fields: ConfigFields, rope: RopeFields | None
+    ) -> Sourced[float]:
+        """The scale with the corrections of the rotary rule and of the configuration."""
+        factors = [] if rope is None else [rope.scale_factor]
+        if self.map.key_factor:
+            stated = fields.number(self.map.key_factor)
+            factors.append(Sourced(1.0 if stated.value is None else stated.value, stated.source))
+        for factor in factors:
+            if factor.value != 1:
+                scale = Sourced(scale.value * factor.value, f"{scale.source}, {factor.source}")
+        return scale
 
     def normed(self, tensors: LayerTensors, fields: ConfigFields) -> Sourced[str | None]:
         """How queries and keys are normalised."""
-        what = f"{self.map.qk_norm_kind} over {self.map.qk_norm_over}"
-        bare = self.map.qk_norm_bare
-        if bare == "always" or (bare and fields.flag(bare).value):
-            return Sourced(what, f"architecture: {bare}")
-        if tensors.has(f"{self.map.query_norm}.weight"):
-            return Sourced(what, f"tensor {self.map.query_norm}.weight")
-        return Sourced(None, "not used")
+        mapped = tensors.map
+        what = f"{mapped.qk_norm_kind} over {mapped.qk_norm_over}"
+        what += " after the rotation" if mapped.qk_norm_after else ""
+        bare = mapped.qk_norm_bare
+        if bare == ALWAYS:
+            return Sourced(what, "architecture")
+        if bare and (switch := fields.flag(bare)).value:
+            return Sourced(what, switch.source)
+        name = f"{mapped.query_norm.format(head=0)}.weight"
+        return Sourced(what, f"tensor {name}") if tensors.has(name) else NOT_USED
 
-    def rotary_part(
-        self, rope: RopeFields, scale: float, read: Any, normed: Sourced[str | None]
-    ) -> MultiplicativeSpectrum:
-        """RoPE as this architecture applies it."""
-        layout = self.map.rope_layout
-        return MultiplicativeSpectrum(
-            mechanism=Mechanism.ROPE,
-            inv_freq=rope.inv_freq,
-            rotary_dim=rope.rotary_dim,
-            rope_layout=Sourced(layout, "architecture"),
-            rope_theta=rope.theta,
-            rope_type=rope.rope_type,
-            attention_factor=rope.attention_factor,
-            read=partial(_spectrum, read, rope, layout, scale),
-            approximate=APPROXIMATE if normed.value else "",
+    def not_relative(
+        self, tensors: LayerTensors, normed: Sourced[str | None], rope: RopeFields | None
+    ) -> str:
+        """Why the logits are no function of the lag; empty where they are."""
+        mapped = tensors.map
+        if rope is None or normed.value is None or not mapped.qk_norm_after:
+            return ""
+        gained = tensors.has(f"{mapped.query_norm.format(head=0)}.weight")
+        return NOT_RELATIVE if gained or rope.attention_factor.value != 1 else ""
+
+    def approximate(self, fields: ConfigFields, normed: Sourced[str | None]) -> str:
+        """Why the channel masses are not exact; empty where they are."""
+        clip = fields.number(self.map.clip).value if self.map.clip else None
+        reasons = (APPROXIMATE if normed.value else "", CLIPPED.format(clip) if clip else "")
+        return "; ".join(filter(None, reasons))
+
+    def notes(self, fields: ConfigFields, kind: LayerKind) -> tuple[str, ...]:
+        """What a reader of the layer's figures must know."""
+        chunked = (f"layers of type {CHUNKED} see {kind.window.source}",)
+        stated = (self.map.notes or {}).items()
+        return (
+            *(text for flag, text in stated if flag == ALWAYS or fields.flag(flag).value),
+            *(chunked if kind.layer_type == CHUNKED else ()),
         )
 
     def read_projections(
         self, tensors: LayerTensors, geometry: Geometry, fields: ConfigFields
     ) -> Loaded:
         """The layer's ``LinearProjections``, and the tensors that spoil some heads."""
-        eps = fields.number(self.map.qk_norm_eps).value
-        normed = self.normed(tensors, fields).value is not None
-        return read_projections(tensors, geometry, (eps or 1e-6) if normed else None)
-
-
-def _spectrum(read: Any, rope: RopeFields, layout: str, scale: float) -> Loaded:
-    loaded = read()
-    pairs = rotary_pairs(layout, rope.rotary_dim.value)
-    frequencies = rope.inv_freq.value
-    made: ChannelSpectrum = loaded.value.spectrum(
-        pairs,
-        None if frequencies is None else np.asarray(frequencies),
-        scale * rope.attention_factor.value**2,
-    )
-    return Loaded(made, loaded.bad)
-
-
-def _check_count(count: int) -> None:
-    if count > 10_000:
-        raise CheckpointError(f"config states {count} layers; expected at most 10000", "correct it")
+        eps = None
+        if self.normed(tensors, fields).value is not None:
+            eps = fields.number(self.map.qk_norm_eps).value or USUAL_EPS
+        clip = fields.number(self.map.clip).value if self.map.clip else None
+        return read_projections(tensors, geometry, eps, clip)

@@ -59,12 +59,25 @@ def quarters(num_heads: int, num_kv_heads: int, head_dim: int) -> FusedRows:
     FusedRows(query=(0, 3, 6, 9), key=(2, 5, 8, 11), total=12)
     """
     _every_head_its_own(num_heads, num_kv_heads)
+    if num_heads % 4:
+        raise ValueError(f"{num_heads} heads; expected a multiple of the four blocks")
     part = num_heads * head_dim // 4
     return FusedRows(
         tuple(3 * part * block + row for block in range(4) for row in range(part)),
         tuple(3 * part * block + 2 * part + row for block in range(4) for row in range(part)),
         12 * part,
     )
+
+
+def gated(num_heads: int, head_dim: int) -> FusedRows:
+    """``[head, (q, gate), D]`` of a query projection: Qwen3-Next.
+
+    >>> gated(2, 2)
+    FusedRows(query=(0, 1, 4, 5), key=(), total=8)
+    """
+    starts = range(0, 2 * num_heads * head_dim, 2 * head_dim)
+    rows = tuple(start + row for start in starts for row in range(head_dim))
+    return FusedRows(rows, (), 2 * num_heads * head_dim)
 
 
 LAYOUTS: dict[str, Callable[[int, int, int], FusedRows]] = {
@@ -88,4 +101,4 @@ def runs(rows: Sequence[int]) -> list[tuple[int, int]]:
 
 def _every_head_its_own(num_heads: int, num_kv_heads: int) -> None:
     if num_heads != num_kv_heads:
-        raise ValueError(f"{num_heads} query and {num_kv_heads} key heads; expected as many")
+        raise ValueError(f"{num_heads} query heads and {num_kv_heads} key heads; expected as many")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pjdiag.adapters.architecture_map import ArchitectureMap
-from pjdiag.adapters.fused import LAYOUTS
+from pjdiag.adapters.fused import LAYOUTS, FusedRows, gated
+from pjdiag.adapters.geometry import Geometry
 from pjdiag.adapters.projections import (
     HeadNorm,
     LinearProjections,
@@ -18,26 +19,18 @@ from pjdiag.adapters.projections import (
     read_rows,
     spread_over_groups,
 )
-from pjdiag.adapters.protocol import BadTensor, Loaded, Sourced
+from pjdiag.adapters.protocol import BadTensor, Loaded
+from pjdiag.checkpoint.text import listed
 from pjdiag.errors import CheckpointError
 
 if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
 
+__all__ = ["Geometry", "LayerTensors", "read_projections"]
 
-@dataclass(frozen=True)
-class Geometry:
-    """Head counts and sizes, as the configuration states them."""
-
-    num_heads: Sourced[int]
-    num_kv_heads: Sourced[int]
-    head_dim: Sourced[int]
-    hidden_size: int
-
-    @property
-    def group(self) -> int:
-        """Query heads that read one key head."""
-        return self.num_heads.value // self.num_kv_heads.value
+PACKED = ("qweight", "weight_packed", "blocks")
+"""What stands for ``weight`` where a library has packed it."""
+REPAIR = "check head counts, head_dim and hidden_size in config.json"
 
 
 @dataclass(frozen=True)
@@ -49,98 +42,119 @@ class LayerTensors:
     map: ArchitectureMap
 
     def full(self, name: str) -> str:
+        """The tensor's name in the checkpoint."""
         return f"{self.prefix}{name}"
 
     def has(self, name: str) -> bool:
+        """Whether the layer has this tensor."""
         return self.full(name) in self.checkpoint.headers
 
     def read(self, name: str) -> Any:
+        """The whole tensor in float32, or in float64 where it is stored so."""
         return floating(self.checkpoint.read(self.full(name)))
 
-    def suggestion(self) -> str:
-        names = [n for n in self.checkpoint.headers if n.startswith(self.prefix)][:3]
-        return ", ".join(ascii(name[len(self.prefix) :])[1:-1] for name in names)
+    def found(self) -> str:
+        """Some names of the layer's tensors, for a message; empty where it has none."""
+        names = [n for n in self.checkpoint.headers if n.startswith(self.prefix)]
+        return listed((name[len(self.prefix) :] for name in names), 3) if names else ""
 
-    def packed(self, name: str) -> str:
-        """The reason where the projection is stored quantised under other names."""
-        for suffix in ("qweight", "weight_packed", "blocks"):
+    def unreadable(self, name: str) -> str:
+        """Why a projection cannot be read as numbers; empty where it can."""
+        if self.has(f"{name}.weight"):
+            reason = getattr(self.checkpoint, "unreadable_reason", None)
+            return (reason(self.full(f"{name}.weight")) or "") if reason is not None else ""
+        for suffix in PACKED:
             if self.has(f"{name}.{suffix}"):
                 return (
                     f"{name} is stored as packed integers ({suffix}); dequantise it with the "
                     "library that packed it"
                 )
-        return ""
+        found = self.found()
+        return f"it has no {name}.weight" + (f"; its tensors are {found}" if found else "")
 
-    def unreadable(self, name: str) -> str:
-        """Why the tensor cannot be read as numbers; empty where it can."""
-        reason = getattr(self.checkpoint, "unreadable_reason", None)
-        return (reason(self.full(name)) or "") if reason is not None else ""
+    def names(self, is_query: bool) -> str:
+        """The name of the projection to queries or keys."""
+        return self.map.fused or (self.map.query if is_query else self.map.key)
+
+    def rows(self, geometry: Geometry, is_query: bool) -> FusedRows | None:
+        """Which rows of the projection are queries or keys; None where all are."""
+        heads, kv, dim = (
+            entry.value for entry in (geometry.num_heads, geometry.num_kv_heads, geometry.head_dim)
+        )
+        if not self.map.fused:
+            return gated(heads, dim) if self.map.query_gate and is_query else None
+        try:
+            return LAYOUTS[self.map.fused_rows](heads, kv, dim)
+        except ValueError as error:
+            raise CheckpointError(f"{self.full(self.map.fused)}: {error}", REPAIR) from error
 
     def check_shapes(self, geometry: Geometry) -> None:
         """Raises CheckpointError where a projection does not have the stated shape."""
-        dim, kv = geometry.head_dim.value, geometry.num_kv_heads.value
-        if self.map.fused:
-            rows = LAYOUTS[self.map.fused_rows](geometry.num_heads.value, kv, dim).total
-            expected = {self.map.fused: rows}
-        else:
-            expected = {self.map.query: geometry.num_heads.value * dim, self.map.key: kv * dim}
-        for name, height in expected.items():
+        for is_query, heads in ((True, geometry.num_heads), (False, geometry.num_kv_heads)):
+            rows = self.rows(geometry, is_query)
+            height = heads.value * geometry.head_dim.value if rows is None else rows.total
             shape = (height, geometry.hidden_size)
             wanted = shape[::-1] if self.map.transposed else shape
-            header = self.checkpoint.headers.get(self.full(f"{name}.weight"))
+            name = self.full(f"{self.names(is_query)}.weight")
+            header = self.checkpoint.headers.get(name)
             if header is None or header.shape != wanted:
                 found = "is missing" if header is None else f"has shape {list(header.shape)}"
                 raise CheckpointError(
-                    f"tensor {self.full(name)}.weight {found}; config.json asks for {list(wanted)}",
-                    "check head counts, head_dim and hidden_size in config.json",
+                    f"tensor {name} {found}; expected {list(wanted)}, from {heads.value} heads "
+                    f"({heads.source}) of {geometry.head_dim.value} channels "
+                    f"({geometry.head_dim.source}) and hidden_size {geometry.hidden_size}",
+                    REPAIR,
                 )
 
     def projection(self, kind: str, geometry: Geometry, *, is_query: bool) -> Any:
         """``[rows, E]`` of the weights or ``[rows]`` of the bias; None where there is none."""
-        if not self.map.fused:
-            name = f"{self.map.query if is_query else self.map.key}.{kind}"
-            return self._oriented(name, kind) if self.has(name) else None
-        name = f"{self.map.fused}.{kind}"
+        name = f"{self.names(is_query)}.{kind}"
         if not self.has(name):
             return None
-        layout = LAYOUTS[self.map.fused_rows](
-            geometry.num_heads.value, geometry.num_kv_heads.value, geometry.head_dim.value
-        )
-        rows = layout.query if is_query else layout.key
+        layout = self.rows(geometry, is_query)
+        rows = None if layout is None else layout.query if is_query else layout.key
         if self.map.transposed and kind == "weight":
-            return self.read(name).T[list(rows)]
-        return read_rows(self.checkpoint, self.full(name), rows)
-
-    def _oriented(self, name: str, kind: str) -> Any:
-        values = self.read(name)
-        return values.T if self.map.transposed and kind == "weight" else values
+            values = self.read(name).T
+            return values if rows is None else values[list(rows)]
+        return (
+            self.read(name) if rows is None else read_rows(self.checkpoint, self.full(name), rows)
+        )
 
     def gain(self, name: str) -> Any:
         """The gain of a norm: its tensor, or one more where the architecture stores it so."""
         values = self.read(name)
         return values + 1 if self.map.norm_gain == "one_plus_weight" else values
 
-    def by_head(self, values: Any, name: str, heads: int, dim: int) -> Any:
-        """Values of a norm of queries or keys as ``[D]`` or ``[H, D]``."""
-        if values is None or values.size == dim:
-            return None if values is None else values.reshape(dim)
+    def norm_tensor(self, name: str, kind: str, heads: int, dim: int) -> Any:
+        """Gain or bias of a norm of queries or keys, ``[D]`` or ``[H, D]``; None: it has none."""
+        names = [name.format(head=head) for head in range(heads)] if "{head}" in name else [name]
+        if not self.has(f"{names[0]}.{kind}"):
+            return None
+        read = self.gain if kind == "weight" else self.read
+        values = np.concatenate([read(f"{entry}.{kind}").reshape(-1) for entry in names])
+        if values.size == dim:
+            return values
         if values.size != heads * dim:
             raise CheckpointError(
-                f"tensor {self.full(name)} holds {values.size} values; expected {dim} or "
-                f"{heads * dim}",
-                "check head counts and head_dim in config.json",
+                f"tensor {self.full(names[0])}.{kind} holds {values.size} values; expected {dim} "
+                f"or {heads * dim}",
+                REPAIR,
             )
         return values.reshape(heads, dim)
 
 
-def read_projections(tensors: LayerTensors, geometry: Geometry, norm_eps: float | None) -> Loaded:
+def read_projections(
+    tensors: LayerTensors, geometry: Geometry, norm_eps: float | None, clip: float | None = None
+) -> Loaded:
     """The layer's ``LinearProjections``, and the tensors that spoil some heads.
 
-    ``norm_eps`` is None where queries and keys are not normalised.
+    ``norm_eps`` is None where queries and keys are not normalised; ``clip`` is the largest size
+    that they may have.
     """
     bad: list[BadTensor] = []
     query, key = (
-        _side(tensors, geometry, norm_eps, is_query=is_query, bad=bad) for is_query in (True, False)
+        _side(tensors, geometry, norm_eps, clip, is_query=is_query, bad=bad)
+        for is_query in (True, False)
     )
     gain, name = None, f"{tensors.map.input_norm}.weight"
     if tensors.map.input_norm and tensors.has(name):
@@ -155,13 +169,14 @@ def _side(
     tensors: LayerTensors,
     geometry: Geometry,
     norm_eps: float | None,
+    clip: float | None,
     *,
     is_query: bool,
     bad: list[BadTensor],
 ) -> Side:
-    mapped, dim = tensors.map, geometry.head_dim.value
+    dim = geometry.head_dim.value
     heads = (geometry.num_heads if is_query else geometry.num_kv_heads).value
-    name = mapped.fused or (mapped.query if is_query else mapped.key)
+    name = tensors.names(is_query)
     weight = tensors.projection("weight", geometry, is_query=is_query).reshape(heads, dim, -1)
     found = not_finite(tensors.full(f"{name}.weight"), weight)
     bias = tensors.projection("bias", geometry, is_query=is_query)
@@ -170,22 +185,15 @@ def _side(
         found += not_finite(tensors.full(f"{name}.bias"), bias)
     norm = None
     if norm_eps is not None:
-        norm = _norm(tensors, mapped.query_norm if is_query else mapped.key_norm, heads, dim)
-        norm = replace(norm, eps=norm_eps)
-        if norm.gain is not None:
-            whole = np.broadcast_to(norm.gain, (heads, dim))
-            found += not_finite(tensors.full(f"{name}: its norm"), whole)
+        mapped = tensors.map
+        norm_name = mapped.query_norm if is_query else mapped.key_norm
+        gain, shift = (
+            tensors.norm_tensor(norm_name, kind, heads, dim) for kind in ("weight", "bias")
+        )
+        norm = HeadNorm(mapped.qk_norm_kind, mapped.qk_norm_over, norm_eps, gain, shift)
+        for kind, values in (("weight", gain), ("bias", shift)):
+            if values is not None:
+                whole = np.broadcast_to(values, (heads, dim))
+                found += not_finite(tensors.full(f"{norm_name}.{kind}"), whole)
     bad += found if is_query else spread_over_groups(found, geometry.group)
-    return Side(weight, bias, norm)
-
-
-def _norm(tensors: LayerTensors, name: str, heads: int, dim: int) -> HeadNorm:
-    gain = tensors.gain(f"{name}.weight") if tensors.has(f"{name}.weight") else None
-    bias = tensors.read(f"{name}.bias") if tensors.has(f"{name}.bias") else None
-    return HeadNorm(
-        tensors.map.qk_norm_kind,
-        tensors.map.qk_norm_over,
-        0.0,
-        tensors.by_head(gain, name, heads, dim),
-        tensors.by_head(bias, name, heads, dim),
-    )
+    return Side(weight, bias, norm, clip)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
 
 APPROXIMATE = "queries and keys are normalised, so their rows are taken at the norm's mean size"
+CLIPPED = "queries and keys are clipped at {:g}, which the size of their rows does not show"
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,18 @@ class HeadNorm:
 
     def rows(self, weight: Any) -> Any:
         """Rows ``[H, D, E]`` as large as the norm leaves them on white inputs of unit size."""
-        axes = (-2, -1) if self.over == "head" else (-3, -2, -1)
-        channels = weight.shape[-2] * (1 if self.over == "head" else weight.shape[-3])
-        size = np.sqrt(np.square(weight, dtype=np.float64).sum(axis=axes, keepdims=True))
-        factor = math.sqrt(channels) / np.where(size > 0, size, 1.0)
+        norms = row_norms(weight)
+        factor = self.row_norms(norms) / np.where(norms > 0, norms, 1.0)
         if self.gain is not None:
-            factor = factor * np.asarray(self.gain, dtype=np.float64)[..., None]
-        return weight * factor.astype(weight.dtype)
+            factor = factor * np.sign(self.gain)
+        return weight * factor[..., None].astype(weight.dtype)
+
+    def row_norms(self, norms: Any) -> Any:
+        """Norms ``[H, D]`` of rows as large as this norm leaves them on white unit inputs."""
+        axes = (-1,) if self.over == "head" else (-2, -1)
+        size = np.sqrt(np.square(norms).mean(axis=axes, keepdims=True))
+        normed = norms / np.where(size > 0, size, 1.0)
+        return normed if self.gain is None else normed * np.abs(self.gain)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class Side:
     bias: Any = None
     """``[H, D]`` or None."""
     norm: HeadNorm | None = None
+    clip: float | None = None
+    """Values are held within -clip and clip, after the norm; None: they are not."""
 
     def __call__(self, x: Any) -> Any:
         """``[H, T, D]`` for ``x`` ``[T, E]``."""
@@ -77,12 +84,14 @@ class Side:
             made = made + self.bias
         if self.norm is not None:
             made = self.norm(made)
+        if self.clip is not None:
+            made = np.clip(made, -self.clip, self.clip)
         return np.swapaxes(made, 0, 1)
 
-    def rows(self, input_gain: Any) -> Any:
-        """``[H, D, E]`` with the gain of the input norm, and of its own norm, folded in."""
-        weight = self.weight if input_gain is None else self.weight * input_gain
-        return weight if self.norm is None else self.norm.rows(weight)
+    def row_norms(self, input_gain: Any) -> Any:
+        """``[H, D]``: sizes of the rows with the gains of the input norm and its own folded in."""
+        norms = row_norms(self.weight, input_gain)
+        return norms if self.norm is None else self.norm.row_norms(norms)
 
 
 @dataclass(frozen=True)
@@ -116,13 +125,23 @@ class LinearProjections:
         >>> made.spectrum(np.asarray([[0, 1]]), None, 0.5).amplitude.round(3).tolist()
         [[[1.0]], [[1.0]]]
         """
-        query, key = (row_norms(side.rows(self.input_gain)) for side in (self.query, self.key))
+        query, key = (side.row_norms(self.input_gain) for side in (self.query, self.key))
         return ChannelSpectrum(inv_freq, pair_amplitudes(query, key, pairs, scale))
 
 
-def row_norms(rows: Any) -> Any:
-    """Norms ``[H, D]`` of rows ``[H, D, E]``, summed in float64 a head at a time."""
-    return np.stack([np.sqrt(np.einsum("de,de->d", head, head, dtype=np.float64)) for head in rows])
+def row_norms(rows: Any, gain: Any = None) -> Any:
+    """Norms ``[H, D]`` of rows ``[H, D, E]`` times a gain ``[E]``; in float64, a head at a time.
+
+    >>> row_norms(np.asarray([[[3.0, 4.0]]]), np.asarray([1.0, 0.0])).tolist()
+    [[3.0]]
+    """
+    made = []
+    for head in rows:
+        values = head.astype(np.float64)
+        if gain is not None:
+            values *= gain
+        made.append(np.sqrt(np.einsum("de,de->d", values, values)))
+    return np.stack(made)
 
 
 def pair_amplitudes(query: Any, key: Any, pairs: Any, scale: float) -> Any:

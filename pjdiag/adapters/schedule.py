@@ -12,7 +12,17 @@ from pjdiag.errors import CheckpointError
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 ATTENTION = frozenset({FULL, SLIDING, CHUNKED, "attention", "hybrid"})
-FIRST_SLIDING = "max_window_layers"
+OTHER_KINDS = {
+    "linear_attention": "no softmax attention",
+    "mamba": "a state-space layer, no attention",
+    "mamba2": "a state-space layer, no attention",
+    "conv": "a convolution, no attention",
+    "recurrent": "a recurrence, no attention",
+    "moe": "no attention",
+    "mlp": "no attention",
+}
+EVERY_KEY = "architecture: every earlier key"
+LISTS = "correct config.json, or take the file of the original checkpoint"
 
 
 @dataclass(frozen=True)
@@ -23,42 +33,48 @@ class LayerKind:
     window: Sourced[int | None]
     rotates: Sourced[bool]
 
+    @property
+    def other(self) -> str:
+        """Why a layer of this type has no attention to be read; empty where it has."""
+        if self.layer_type in ATTENTION:
+            return ""
+        name = ascii(self.layer_type)[1:-1]
+        return f"layer type {name}: {OTHER_KINDS.get(self.layer_type, 'this is not read')}"
+
 
 def layer_kinds(mapped: ArchitectureMap, fields: ConfigFields, num_layers: int) -> list[LayerKind]:
-    """The kind of every layer. Raises CheckpointError for a list of the wrong length."""
+    """The kind of every layer. Raises CheckpointError for a list of the wrong length.
+
+    >>> mapped = ArchitectureMap("toy", ("toy",), window_layers="listed", pattern="period")
+    >>> kinds = layer_kinds(mapped, ConfigFields({"sliding_window": 8, "period": 3}, {}), 3)
+    >>> [kind.window.value for kind in kinds]
+    [8, 8, None]
+    """
     window = _window(mapped, fields)
     types = _layer_types(mapped, fields, num_layers, window.value is not None)
-    slides = window.value is not None and SLIDING in types.value
-    rotation = _rotation(mapped, fields, num_layers)
-    kinds = []
-    for index, layer_type in enumerate(types.value):
-        if mapped.rope_layers == "sliding":
-            rotates = Sourced(not slides or layer_type == SLIDING, types.source)
-        else:
-            rotates = Sourced(rotation.value[index], rotation.source)
-        kinds.append(
-            LayerKind(layer_type, _layer_window(fields, window, layer_type, types), rotates)
-        )
-    return kinds
+    windows = [_layer_window(mapped, fields, window, entry, types) for entry in types.value]
+    rotation = _rotation(mapped, fields, window, windows)
+    return [LayerKind(*entry) for entry in zip(types.value, windows, rotation, strict=True)]
 
 
 def _layer_window(
+    mapped: ArchitectureMap,
     fields: ConfigFields,
     window: Sourced[int | None],
     layer_type: str,
     types: Sourced[list[str]],
 ) -> Sourced[int | None]:
     if layer_type == CHUNKED:
-        size = fields.count("attention_chunk_size")
+        size = fields.needed("attention_chunk_size")
         return Sourced(None, f"keys of the same chunk of {size.value} tokens ({size.source})")
-    if layer_type == SLIDING or window.value is None:
+    if mapped.window_layers == "all" or layer_type == SLIDING or window.value is None:
         return window
     return Sourced(None, types.source)
 
 
 def _window(mapped: ArchitectureMap, fields: ConfigFields) -> Sourced[int | None]:
     if mapped.window_layers == "none":
-        return Sourced(None, "architecture: every earlier key")
+        return Sourced(None, EVERY_KEY)
     if mapped.window_switch:
         switch = fields.flag(mapped.window_switch)
         if not switch.value:
@@ -70,45 +86,61 @@ def _window(mapped: ArchitectureMap, fields: ConfigFields) -> Sourced[int | None
 def _layer_types(
     mapped: ArchitectureMap, fields: ConfigFields, num_layers: int, windowed: bool
 ) -> Sourced[list[str]]:
-    stated = fields.entries("layer_types")
+    stated = fields.entries(*mapped.layer_types)
     if stated.value is not None:
         types = [str(entry) for entry in stated.value]
-        _check_length("layer_types", types, num_layers)
+        _check_length(stated.source, types, num_layers)
         return Sourced(types, stated.source)
-    if not windowed:
-        return Sourced([FULL] * num_layers, "architecture: every earlier key")
-    if mapped.window_layers == "all":
+    if mapped.window_layers == "all" and windowed:
         return Sourced([SLIDING] * num_layers, "architecture: every layer has the window")
-    if mapped.pattern == FIRST_SLIDING:
-        first = fields.get(FIRST_SLIDING)
-        start = first.value if isinstance(first.value, int) else num_layers
+    if mapped.first_sliding and windowed:
+        first = fields.whole(mapped.first_sliding)
+        start = num_layers if first.value is None else first.value
         return Sourced([SLIDING if i >= start else FULL for i in range(num_layers)], first.source)
     period = fields.count(mapped.pattern) if mapped.pattern else Sourced(None, "unknown")
     if period.value is None:
-        return Sourced([FULL] * num_layers, "config states no layer_types")
-    types = [SLIDING if (i + 1) % period.value else FULL for i in range(num_layers)]
+        return Sourced([FULL] * num_layers, EVERY_KEY)
+    full = period.value - 1 if mapped.full_layer == "last" else 0
+    types = [FULL if i % period.value == full else SLIDING for i in range(num_layers)]
     return Sourced(types, period.source)
 
 
 def _rotation(
-    mapped: ArchitectureMap, fields: ConfigFields, num_layers: int
-) -> Sourced[list[bool]]:
-    if mapped.rope_layers != "listed":
-        return Sourced([True] * num_layers, "architecture: every layer rotates")
+    mapped: ArchitectureMap,
+    fields: ConfigFields,
+    window: Sourced[int | None],
+    windows: Sequence[Sourced[int | None]],
+) -> list[Sourced[bool]]:
+    count = len(windows)
+    if mapped.rope_switch:
+        switch = fields.flag(mapped.rope_switch)
+        if not switch.value:
+            return [Sourced(False, f"{mapped.rope_switch} is false ({switch.source})")] * count
+    if mapped.rope_layers == "windowed_or_all" and window.value is None:
+        return [Sourced(True, f"every layer rotates: {window.source}")] * count
+    if mapped.rope_layers.startswith("windowed"):
+        why = "architecture: layers with a window rotate"
+        return [Sourced(entry.value is not None, why) for entry in windows]
+    if mapped.rope_layers == "listed":
+        return _listed(mapped, fields, count)
+    return [Sourced(True, "architecture: every layer rotates")] * count
+
+
+def _listed(mapped: ArchitectureMap, fields: ConfigFields, count: int) -> list[Sourced[bool]]:
     stated = fields.entries("no_rope_layers")
     if stated.value:
         # The field's name lies: 1 marks a layer that rotates.
-        _check_length("no_rope_layers", stated.value, num_layers)
-        return Sourced([bool(entry) for entry in stated.value], stated.source)
+        _check_length(stated.source, stated.value, count)
+        return [Sourced(bool(entry), stated.source) for entry in stated.value]
     interval = fields.count(mapped.no_rope_interval)
     if interval.value is None:
-        return Sourced([True] * num_layers, "config states no layers without rotation")
-    return Sourced([(i + 1) % interval.value != 0 for i in range(num_layers)], interval.source)
+        return [Sourced(True, "config states no layers without rotation")] * count
+    return [Sourced((i + 1) % interval.value != 0, interval.source) for i in range(count)]
 
 
-def _check_length(name: str, found: Sequence[object], num_layers: int) -> None:
+def _check_length(source: str, found: Sequence[object], num_layers: int) -> None:
     if len(found) != num_layers:
         raise CheckpointError(
-            f"config: {name} lists {len(found)} layers; num_hidden_layers is {num_layers}",
-            "correct config.json",
+            f"{source} lists {len(found)} layers; expected {num_layers}, as config.json states",
+            LISTS,
         )
