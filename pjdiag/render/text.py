@@ -73,6 +73,19 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
+def some_spans(numbers: Iterable[int], width: int = 20) -> str:
+    """As ``spans``; where that is longer than ``width``, the first runs and the last.
+
+    >>> some_spans([0, 1, 2, 5]), some_spans(n for n in range(62) if n % 6 < 5)
+    ('0-2, 5', '0-4, 6-10 .. 60-61')
+    """
+    text = spans(numbers)
+    if len(text) <= width:
+        return text
+    first, second, *_, last = text.split(", ")
+    return f"{first}, {second} .. {last}"
+
+
 def capitalised(text: str) -> str:
     """``text`` with its first letter in upper case, the rest as it is."""
     return text[:1].upper() + text[1:]

@@ -215,26 +215,6 @@ def test_probe_of_named_coordinates_gives_best_and_worst() -> None:
     )
 
 
-def test_inspect_of_one_mechanism() -> None:
-    rows = [
-        inspect_row(layer, "pj_bias", sectors=["fj", "affine"], max_order=3) for layer in range(3)
-    ]
-    assert headline(inspect_result(rows)) == (
-        "3 layers with PJ-bias; Fourier-jet and affine recency up to jet order 3; "
-        "9 heads (3 key-value) of 64 channels; trained at 128 tokens"
-    )
-
-
-def test_inspect_of_several_mechanisms() -> None:
-    rows = [inspect_row(layer) for layer in range(3)] + [inspect_row(3, "none", num_heads=4)]
-    rows.append(inspect_row(0, "alibi"))
-    said = headline(inspect_result(rows, checkpoint={"train_length": None}))
-    assert said == (
-        "4 layers: 2 with RoPE, 1 with RoPE + ALiBi and 1 with no position mechanism; "
-        "heads differ between layers; train length unknown"
-    )
-
-
 @pytest.mark.parametrize(
     ("losses", "said"),
     [

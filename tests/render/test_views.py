@@ -326,40 +326,6 @@ def test_coordinates_open_with_scale_against_resolution() -> None:
     assert lines[0][-2:] == ["50.0%", "100%"]
 
 
-def test_like_layers_are_one_line() -> None:
-    rows = [inspect_row(layer) for layer in range(30)]
-    rows += [inspect_row(30, window=4096), inspect_row(31)]
-    layers, sources = view(inspect_result(rows), Scope.LAYER, False)
-    assert [line[0] for line in texts(layers)] == ["0-29", "30", "31"]
-    assert titles(layers)[:5] == ["layers", "mechanism", "heads", "kv heads", "head dim"]
-    assert ["config: window", "30", "window"] in texts(sources)
-
-
-def test_all_shows_every_layer_of_an_inspection() -> None:
-    rows = [inspect_row(layer) for layer in range(30)]
-    layers, _ = view(inspect_result(rows), Scope.LAYER, True)
-    assert [line[0] for line in texts(layers)] == [str(layer) for layer in range(30)]
-
-
-def test_a_layer_with_two_parts_has_two_lines() -> None:
-    parts = [inspect_row(0, "rope"), inspect_row(0, "alibi", slopes=[0.5, 0.25])]
-    layers, _ = view(inspect_result(parts), Scope.LAYER, False)
-    assert [line[1] for line in texts(layers)] == ["RoPE", "ALiBi"]
-    assert texts(layers)[1][-1] == "2: 0.5 to 0.25"
-
-
-def test_an_unknown_value_is_unknown_and_one_that_does_not_apply_is_blank() -> None:
-    rows = [
-        inspect_row(0, rope_theta=None, rope_theta_source="unknown"),
-        inspect_row(1, rope_theta=500000.0),
-        inspect_row(2, "none"),
-    ]
-    layers, sources = view(inspect_result(rows), Scope.LAYER, False)
-    theta = titles(layers).index("theta")
-    assert [line[theta] for line in texts(layers)] == ["unknown", "500,000", ""]
-    assert ["config: rope_theta", "1", "rope_theta"] in texts(sources)
-
-
 def test_names_stay_raw_in_a_view() -> None:
     layers, _ = view(inspect_result([inspect_row(0, HOSTILE)]), Scope.LAYER, False)
     assert texts(layers)[0][1] == HOSTILE

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.places import mechanism_title
 from pjdiag.render.sentences._common import nothing, plural
-from pjdiag.render.text import capitalised, listed
+from pjdiag.render.text import capitalised, listed, some_spans
+from pjdiag.render.views.inspect import is_unknown, layer_rows
 from pjdiag.results import Result, Row
-from pjdiag.terms import SECTOR_TITLES, Sector
+from pjdiag.terms import SECTOR_TITLES, Mechanism, Sector
+
+Layers = Mapping[int, Sequence[Row]]
 
 
 def headline(result: Result) -> str:
-    """Layers by mechanism, the sectors they can use, the heads and the train length."""
-    by_layer: dict[int, list[Row]] = {}
-    for row in result.rows:
-        if row.get("layer") is not None and row.get("head") is None:
-            by_layer.setdefault(int(row["layer"]), []).append(row)
+    """Layers by mechanism, the heads, what shapes the positions, and the train length."""
+    by_layer = layer_rows(result)
     if not by_layer:
         return nothing(result)
-    parts = [_mechanisms(by_layer), *_sectors(result.rows), *_heads(result.rows)]
+    skipped = len({entry.layer for entry in result.skipped if entry.head is None})
+    parts = [
+        _mechanisms(by_layer, skipped),
+        *_sectors(result.rows),
+        *_heads(result.rows),
+        *_theta(result.rows),
+        *_windows(by_layer),
+    ]
     length = result.checkpoint.get("train_length")
     if length is None:
         parts.append("train length unknown")
@@ -29,25 +36,37 @@ def headline(result: Result) -> str:
     return capitalised("; ".join(parts))
 
 
-def _mechanisms(by_layer: dict[int, list[Row]]) -> str:
-    kinds = Counter(
-        " + ".join(dict.fromkeys(mechanism_title(row.get("mechanism")) for row in rows))
-        for rows in by_layer.values()
-    )
-    total = len(by_layer)
-    if len(kinds) == 1:
-        return f"{total} {plural('layer', total)} with {next(iter(kinds))}"
-    counted = listed(f"{number} with {kind}" for kind, number in kinds.most_common())
-    return f"{total} layers: {counted}"
+def _mechanisms(by_layer: Layers, skipped: int) -> str:
+    """Every mechanism with its layers; those of the commonest need no names."""
+    kinds: dict[str, list[int]] = {}
+    for layer, rows in by_layer.items():
+        name = " + ".join(dict.fromkeys(mechanism_title(row.get("mechanism")) for row in rows))
+        kinds.setdefault(name, []).append(layer)
+    total = len(by_layer) + skipped
+    ranked = sorted(kinds.items(), key=lambda entry: -len(entry[1]))
+    if len(ranked) == 1 and not skipped:
+        return f"{ranked[0][0]} in {_all(total)}"
+    first, layers = ranked[0]
+    told = [f"{first} in {len(layers)}"]
+    told += [f"{kind} in {len(found)} ({some_spans(found)})" for kind, found in ranked[1:]]
+    if skipped:
+        told.append(f"{skipped} not read")
+    return f"{total} {plural('layer', total)}: {listed(told)}"
+
+
+def _all(total: int) -> str:
+    few = {1: "the only layer", 2: "both layers"}
+    return few.get(total, f"all {total} layers")
 
 
 def _sectors(rows: tuple[Row, ...]) -> list[str]:
-    """Sectors of position space in use, with the highest jet order."""
-    used = {name for row in rows for name in row.get("sectors") or ()}
+    """Sectors that a PJ-bias was built with, with the highest jet order."""
+    own = [row for row in rows if row.get("mechanism") == Mechanism.PJ_BIAS.value]
+    used = {name for row in own for name in row.get("sectors") or ()}
     if not used:
         return []
     names = listed(SECTOR_TITLES[sector] for sector in Sector if sector.value in used)
-    highest = max((row["max_order"] for row in rows if row.get("max_order") is not None), default=0)
+    highest = max((row["max_order"] for row in own if row.get("max_order") is not None), default=0)
     order = f" up to jet order {highest}" if highest else ""
     return [f"{names}{order}"]
 
@@ -61,5 +80,47 @@ def _heads(rows: tuple[Row, ...]) -> list[str]:
         return []
     text = f"{heads} {plural('head', heads)}"
     if kv_heads not in (None, heads):
-        text += f" ({kv_heads} key-value)"
+        text += f" over {kv_heads} key {plural('head', kv_heads)}"
     return [text + (f" of {width} channels" if width is not None else "")]
+
+
+def _theta(rows: tuple[Row, ...]) -> list[str]:
+    """The bases of the frequencies and where they come from."""
+    if any(is_unknown("rope_theta", row) or is_unknown("inv_freq", row) for row in rows):
+        return ["rotary frequencies unknown"]
+    stated = [row for row in rows if row.get("rope_theta") is not None]
+    if not stated:
+        return []
+    thetas = list(dict.fromkeys(numbers.setting(row["rope_theta"]) for row in stated))
+    origins = {_origin(str(row.get("rope_theta_source") or "")) for row in stated}
+    types = {row.get("rope_type") for row in stated} - {None, "default"}
+    rule = f" ({', '.join(sorted(map(str, types)))})" if types else ""
+    origin = origins.pop() if len(origins) == 1 else ""
+    return [f"theta {listed(thetas)}{rule} {origin}".rstrip()]
+
+
+def _origin(source: str) -> str:
+    """Where a value comes from, in two words.
+
+    >>> _origin("config: rope_parameters.rope_theta"), _origin("transformers default")
+    ('from config', 'by transformers default')
+    """
+    name, colon, _ = source.partition(":")
+    if colon:
+        return f"from {name}"
+    return f"by {source}" if source.endswith("default") else ""
+
+
+def _windows(by_layer: Layers) -> list[str]:
+    """How far the attention reaches where it does not reach every earlier key."""
+    sizes: dict[int, list[int]] = {}
+    for layer, rows in by_layer.items():
+        if rows[0].get("window") is not None:
+            sizes.setdefault(rows[0]["window"], []).append(layer)
+    told = []
+    for size, layers in sizes.items():
+        where = _all(len(layers)) if len(layers) == len(by_layer) else f"{len(layers)} layers"
+        told.append(f"window of {numbers.count(size)} in {where}")
+    if any(row.get("causal") is False for rows in by_layer.values() for row in rows):
+        told.append("bidirectional")
+    return told
