@@ -93,8 +93,8 @@ def run_recipe(
 
 def made_tokenizer(works: Sequence[Work], vocab_size: int) -> Any:
     """A byte-level BPE tokenizer of the works' text; equal input gives an equal tokenizer."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     fast: Any = transformers.PreTrainedTokenizerFast
     made = Tokenizer(models.BPE())

@@ -24,12 +24,11 @@ from pjdiag.errors import CheckpointError
 from pjdiag.models.config import ModelConfig
 from pjdiag.models.methods import PJ_ROTARY_SHEAR
 from pjdiag.position.channel_mass import jet_mass
-from pjdiag.position.kernel import GATE_INDEX
-from pjdiag.position.parameters import effective_kernel, parameter_shapes
 from pjdiag.position.rotary import frequencies, inverse_frequencies, pj_rotary_frequencies
 from pjdiag.position.transforms import JordanTransform, PJRotaryTransform, PolarTransform
-from pjdiag.terms import Mechanism, Sector
+from pjdiag.terms import Mechanism
 from pjdiag_plugins.checked import check_shapes, not_finite, read_by_head
+from pjdiag_plugins.pj_kernel import RawBias, bias_part
 
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
 BLOCK = re.compile(r"blocks\.(\d{1,9})\.")
@@ -115,46 +114,18 @@ def _layer(
 def _bias_part(
     checkpoint: Checkpoint, config: ModelConfig, prefix: str, train_length: int
 ) -> AdditiveKernel:
-    shapes = {
-        f"{prefix}.{name}": shape
-        for name, shape in parameter_shapes(
-            config.sectors, config.num_heads, config.max_order
-        ).items()
-    }
-    check_shapes(checkpoint, shapes)
-    jets = config.sectors - {Sector.AFFINE}
-    return AdditiveKernel(
-        mechanism=Mechanism.PJ_BIAS,
-        sectors=tuple(sector for sector in Sector if sector in config.sectors),
-        max_order=config.max_order if jets else 0,
-        read=partial(_read_kernel, checkpoint, config, prefix, list(shapes), train_length),
-        slopes=Sourced(None, "learned"),
-    )
-
-
-def _read_kernel(
-    checkpoint: Checkpoint,
-    config: ModelConfig,
-    prefix: str,
-    names: list[str],
-    train_length: int,
-) -> Loaded:
-    raw = {name: checkpoint.read(name).astype(np.float64) for name in names}
-    bad = []
-    for name, values in raw.items():
-        used = values
-        if name.endswith(".gate_logits"):
-            used = values[:, sorted(GATE_INDEX[sector] for sector in config.sectors)]
-        bad += not_finite(name, used.reshape(config.num_heads, -1))
-    with np.errstate(invalid="ignore", over="ignore"):
-        kernel = effective_kernel(
-            {name.removeprefix(f"{prefix}."): values for name, values in raw.items()},
+    return bias_part(
+        checkpoint,
+        RawBias(
+            prefix,
             config.sectors,
+            config.num_heads,
+            config.max_order,
             train_length,
             config.rho,
             config.slope_form,
-        )
-    return Loaded(kernel, tuple(bad))
+        ),
+    )
 
 
 def _rotary_part(
