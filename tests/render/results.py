@@ -89,11 +89,26 @@ def rotary_rows(where: Row, orders: Sequence[float]) -> Iterator[Row]:
     """The multiplicative rows of one scope."""
     shared = {"family": "multiplicative", "sector": "fj"}
     for order, figure in enumerate(orders):
-        share = figure / sum(orders)
+        share = figure / sum(orders) if sum(orders) else None
         yield row(
             "mass", where, **shared, jet_order=order, effective_mass=figure, order_share=share
         )
     yield row("mass", where, **shared, effective_mass=sum(orders), mean_order=mean(orders))
+
+
+def rotary_result(by_layer: Sequence[Sequence[float]], heads: int = 4, **changes: Any) -> Result:
+    """A RoPE-like model: the masses by order of a head of each layer."""
+    orders = range(len(by_layer[0]))
+
+    def whole(layers: Sequence[Sequence[float]]) -> list[float]:
+        return [heads * sum(masses[order] for masses in layers) for order in orders]
+
+    rows = list(rotary_rows(scope(mechanism="rope"), whole(by_layer)))
+    for layer, masses in enumerate(by_layer):
+        rows += rotary_rows(scope(layer, mechanism="rope"), whole([masses]))
+        for head in range(heads):
+            rows += rotary_rows(scope(layer, head, mechanism="rope"), masses)
+    return result("mass", rows, **changes)
 
 
 def mean(orders: Sequence[float]) -> float | None:
@@ -377,6 +392,47 @@ def nll_result(losses: Mapping[int, float], layers: int = 2, *, attention: bool 
     return result("nll", rows, provenance={"unit": "byte", "lengths": list(losses)})
 
 
+def kernel_rows(
+    where: Row, r2: Mapping[str, float], control: str | None = None, side: str = "past"
+) -> Iterator[Row]:
+    """Rows of one scope: the kernel, a shape for each of ``r2``, three groups and two lags."""
+    key = {"side": side, "control": control}
+    statistics = {"model": ("p10", "median", "p90"), "layer": ("median",), "head": (None,)}
+    best = max(r2, key=lambda shape: r2[shape])
+    for statistic in statistics[where["scope"]]:
+        key["statistic"] = statistic
+        counted = statistic in (None, "median")
+        lone = {"bic": -700.0} if statistic is None else {}
+        size = {"range": 12.0, "lag_share": 0.43, "sink_share": 0.31}
+        yield row("kernel", where, **key, **size, decaying=0.99 if counted else None)
+        for shape, share in r2.items():
+            wins = float(shape == best) if counted else None
+            figures = {"r2": share, "preferred": wins, **lone}
+            if shape == "rapidity_recency":
+                figures |= {"fitted_scale": 11.0, "slope": 2.0}
+            yield row("kernel", where, **key, shape=shape, **figures)
+        for group in ("affine", "F0"):
+            yield row("kernel", where, **key, group=group, unique_r2=0.01, incremental_r2=0.45)
+        yield row("kernel", where, **key, group="total", r2=0.9)
+        for lag in (0, 4) if control is None else ():
+            yield row("kernel", where, **key, lag=lag, kernel=-0.5 * lag, standard_error=0.01 * lag)
+
+
+def kernel_result(layers: int = 2, sides: Sequence[str] = ("past",)) -> Result:
+    """Mostly rapidity recency, with both controls."""
+    shapes = {"linear_recency": 0.55, "rapidity_recency": 0.75, "none": 0.0}
+    places = [scope(mechanism="rope")]
+    places += [scope(layer, mechanism="rope") for layer in range(layers)]
+    places += [scope(layer, 0, mechanism="rope") for layer in range(layers)]
+    rows = []
+    for control, factor in ((None, 1.0), ("shuffled", 0.96), ("fresh", 0.1)):
+        for side in sides:
+            for where in places:
+                measured = {shape: factor * share for shape, share in shapes.items()}
+                rows += kernel_rows(where, measured, control, side)
+    return result("kernel", rows)
+
+
 BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
 
 EVERY_RESULT = {
@@ -388,5 +444,6 @@ EVERY_RESULT = {
     "probe": probe_result(layers=2),
     "stability": stability_result(),
     "verify": verify_result(),
+    "kernel": kernel_result(),
     "nll": nll_result({128: 1.61, 32768: 1.70}),
 }

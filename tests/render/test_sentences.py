@@ -24,6 +24,7 @@ from tests.render.results import (
     probe_result,
     probe_rows,
     result,
+    rotary_result,
     rotary_rows,
     scope,
 )
@@ -73,11 +74,26 @@ def test_mass_of_one_sector_claims_nothing_about_the_others() -> None:
 
 
 def test_mass_without_a_bias_says_what_there_is() -> None:
-    rows = list(rotary_rows(scope(mechanism="rope"), [5.0]))
-    assert headline(result("mass", rows)) == (
-        "No additive mass: position enters through RoPE, which multiplies; "
-        "mean jet order of its mass 0"
+    alone = result("mass", list(rotary_rows(scope(mechanism="rope"), [5.0])))
+    assert headline(alone) == "No bias: position enters through RoPE, which multiplies"
+    assert headline(rotary_result([[5.0], [1.0], [9.0]])) == (
+        "No bias: position enters through RoPE, which multiplies; its query-key mass is 5.00 "
+        "logits per head, least in layer 1 (1.00), most in layer 2 (9.00)"
     )
+
+
+def test_mass_of_one_rotary_layer_or_head() -> None:
+    made = rotary_result([[5.0], [1.0]])
+    assert headline(made.restricted(layer=1)) == (
+        "Layer 1: no bias: position enters through RoPE, which multiplies; its query-key mass is "
+        "1.00 logits per head"
+    )
+    assert headline(made.restricted(layer=0, head=2)).endswith("its query-key mass is 5.00 logits")
+
+
+def test_mass_of_a_rotary_mechanism_with_jets_gives_their_mean_order() -> None:
+    said = headline(rotary_result([[3.0, 1.0], [1.0, 3.0]]))
+    assert said.endswith("its query-key mass is 4.00 logits per head; mean jet order 0.50")
 
 
 def test_mass_of_a_bias_beside_rope_does_not_hide_rope() -> None:

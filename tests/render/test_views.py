@@ -25,6 +25,7 @@ from tests.render.results import (
     probe_result,
     probe_rows,
     result,
+    rotary_result,
     rotary_rows,
     scope,
 )
@@ -140,6 +141,17 @@ def test_families_never_share_a_table() -> None:
     assert set(tables) == {DETAIL, ROTARY}
     assert texts(tables[DETAIL])[1][2] == "100%"
     assert texts(tables[ROTARY]) == [["model", "RoPE", "40.0"]]
+
+
+def test_rotary_layers_show_their_part_of_the_model() -> None:
+    table = shown(rotary_result([[1.0], [3.0]]))[ROTARY]
+    assert titles(table) == ["scope", "mechanism", "mass", "of the model"]
+    assert texts(table) == [
+        ["model", "RoPE", "16.0", "100%"],
+        ["layer 0", "RoPE", "4.00", "25.0%"],
+        ["layer 1", "RoPE", "12.0", "75.0%"],
+    ]
+    assert texts(shown(rotary_result([[0.0], [0.0]]))[ROTARY])[1][3] == "undefined"
 
 
 def test_rotary_orders_are_shares_of_the_rotary_mass() -> None:

@@ -110,10 +110,12 @@ def _scope_table(found: Sequence[Place], orders: range) -> Table:
 def _rotary_table(found: Sequence[Place]) -> Table:
     orders = _orders(found)
     several = len(orders) > 1
+    whole = found[0] if len(found) > 1 and found[0].scope == Scope.MODEL else None
     headers = (
         Header("scope", key=True),
         Header("mechanism", key=True),
         Header("mass", numeric=True),
+        *((Header("of the\nmodel", numeric=True),) if whole else ()),
         *((Header("mean\norder", numeric=True),) if several else ()),
         *(Header(f"r={order}", numeric=True) for order in orders if several),
     )
@@ -126,6 +128,7 @@ def _rotary_table(found: Sequence[Place]) -> Table:
                 Cell(place.label),
                 text_cell(mechanism_title(place.rows[0].get("mechanism"))),
                 figure_cell(total.get("effective_mass")),
+                *((_part_of(place, whole),) if whole else ()),
                 *((figure_cell(total.get("mean_order"), 2),) if several else ()),
                 *(
                     bare_share(shares[order]["order_share"]) if order in shares else BLANK
@@ -138,9 +141,15 @@ def _rotary_table(found: Sequence[Place]) -> Table:
         "Query-key mass of the rotary channels",
         headers,
         tuple(lines),
-        "in logits, from the weights; not to be compared with the mass of a bias"
+        "in logits, summed over heads, from the weights; not to be compared with the mass of a bias"
         + ("; r = jet order: share of this mass" if several else ""),
     )
+
+
+def _part_of(place: Place, whole: Place) -> Cell:
+    """The place's part of the whole model's rotary mass."""
+    part, total = ((_total(p, Sector.FJ.value) or {}).get("effective_mass") for p in (place, whole))
+    return UNDEFINED if not total or part is None else share_cell(part / total)
 
 
 def absent(total: Row) -> bool:
