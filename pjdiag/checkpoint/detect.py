@@ -12,9 +12,9 @@ from pjdiag.errors import CheckpointError
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
 _LFS = b"version https://git-lfs.github.com/spec/"
-_PASS = "pass a safetensors file, a torch file, or a model folder"  # noqa: S105 - no password
+_GGUF = b"GGUF"
+_PASS = "pass a safetensors, GGUF or torch file, or a model folder"  # noqa: S105 - no password
 _FOREIGN = {
-    b"GGUF": "a GGUF file",
     b"\x89HDF": "an HDF5 file",
     b"\x1f\x8b": "a gzip archive",
     b"\x93NUMPY": "a NumPy array file",
@@ -27,6 +27,7 @@ class Kind(StrEnum):
     SAFETENSORS = "safetensors"
     TORCH_ZIP = "torch zip"
     TORCH_PICKLE = "torch pickle"
+    GGUF = "gguf"
 
 
 def is_lfs_pointer(head: bytes) -> bool:
@@ -54,6 +55,8 @@ def identify(path: Path) -> Kind:
     # First, because a header of 640 bytes begins like a pickle.
     if head[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{" and _length(head) <= MAX_HEADER_BYTES:
         return Kind.SAFETENSORS
+    if head.startswith(_GGUF):
+        return Kind.GGUF
     if head.startswith(_ZIP):
         return Kind.TORCH_ZIP
     if head[0] == 0x80 and len(head) > 1 and 2 <= head[1] <= 5:

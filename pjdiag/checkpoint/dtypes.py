@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ _ML_DTYPES = {
 }
 _PACKED_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 _LONG_NAMES = _NUMPY | _ML_DTYPES
+_QUANTISED = re.compile(r"I?Q\d|TQ\d|MXFP|NVFP|GPTQ|AWQ")
+"""Types whose values take a scale: those of GGUF, and packed weights."""
 _BITS = (
     {name: 8 * np.dtype(long).itemsize for name, long in _NUMPY.items()}
     | {name: 16 if name == "BF16" else 8 for name in _ML_DTYPES}
@@ -81,13 +84,13 @@ def short_name(long: str) -> str:
 
 
 def summary(dtypes: Iterable[str]) -> str:
-    """The floating types present, else all types, joined with ``+``.
+    """The floating and quantised types present, else all types, joined with ``+``.
 
-    >>> summary(["F32", "BF16", "I64"])
-    'bfloat16+float32'
+    >>> summary(["F32", "BF16", "I64"]), summary(["F32", "Q4_K"])
+    ('bfloat16+float32', 'float32+q4_k')
     """
     present = set(dtypes)
-    floating = {dtype for dtype in present if is_floating(dtype)}
+    floating = {dtype for dtype in present if is_floating(dtype) or _QUANTISED.match(dtype)}
     return "+".join(sorted(long_name(dtype) for dtype in floating or present))
 
 

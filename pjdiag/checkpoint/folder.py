@@ -78,11 +78,15 @@ def _only_candidate(folder: Path, names: list[str]) -> str:
             "merge the adapter into its base model and save that",
         )
     safetensors = [name for name in names if name.endswith(".safetensors")]
-    candidates = safetensors or [n for n in names if PurePosixPath(n).suffix in _TORCH_SUFFIXES]
+    gguf = [name for name in names if name.endswith(".gguf")]
+    torch = [name for name in names if PurePosixPath(name).suffix in _TORCH_SUFFIXES]
+    candidates = safetensors or gguf or torch
     if any(_SHARD.search(name) for name in candidates):
         raise CheckpointError(
             f"{where} holds shards ({listed(candidates, 2)}) but no index file",
-            f"download {_CANONICAL[1] if safetensors else _CANONICAL[3]} too",
+            f"download {_CANONICAL[1] if safetensors else _CANONICAL[3]} too"
+            if candidates is not gguf
+            else "merge the parts: llama-gguf-split --merge FIRST OUT.gguf",
         )
     if not candidates:
         raise CheckpointError(

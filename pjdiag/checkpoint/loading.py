@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pjdiag.checkpoint import detect, dtypes
+from pjdiag.checkpoint import detect
 from pjdiag.checkpoint.config import read_object
 from pjdiag.checkpoint.detect import Kind
 from pjdiag.checkpoint.folder import (
@@ -33,7 +33,7 @@ Store: TypeAlias = "SafetensorsFile | TorchFile"
 
 
 def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Checkpoint:
-    """The checkpoint at ``path``: a safetensors or torch file, or a model folder.
+    """The checkpoint at ``path``: a safetensors, GGUF or torch file, or a model folder.
 
     Only headers and config are read. A torch pickle is opened only with ``allow_pickle``, and
     then with ``weights_only=True``. Raises CheckpointError, MissingDependencyError.
@@ -95,13 +95,19 @@ def _load_folder(folder: Path, allow_pickle: bool) -> Checkpoint:
     return _assemble(folder, find_weights(folder), folder / CONFIG_FILE, allow_pickle)
 
 
-def _open(path: Path, allow_pickle: bool) -> Store:
+def _kind(path: Path) -> Kind:
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would wait for ever.
         raise CheckpointError(f"{shown_path(path)} is not a regular file", "pass a weights file")
-    kind = detect.identify(path)
+    return detect.identify(path)
+
+
+def _open(path: Path, allow_pickle: bool) -> Store:
+    kind = _kind(path)
     if kind == Kind.SAFETENSORS:
         return SafetensorsFile(path)
+    if kind == Kind.GGUF:
+        raise CheckpointError(f"{shown_path(path)} is a GGUF file among shards", "pass it alone")
     # Safetensors users need none of this.
     from pjdiag.checkpoint.torch_file import TorchFile, check_archive
 
@@ -115,6 +121,11 @@ def _open(path: Path, allow_pickle: bool) -> Store:
 
 
 def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: bool) -> Checkpoint:
+    if len(weights.files) == 1 and _kind(weights.files[0]) == Kind.GGUF:
+        from pjdiag.checkpoint.gguf_checkpoint import gguf_checkpoint
+        from pjdiag.checkpoint.gguf_file import GgufFile
+
+        return gguf_checkpoint(path, GgufFile(weights.files[0]))
     if config is not None and not os.path.lexists(config):
         config = None
     config_values = read_object(config) if config is not None else {}
@@ -134,7 +145,11 @@ def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: b
         else:
             container |= store.container
             warnings += store.warnings
-    unread = [name for name, header in headers.items() if not dtypes.is_readable(header.dtype)]
+    unread = [
+        name
+        for name, header in headers.items()
+        if not places[names[name]].store.decodes(header.dtype)
+    ]
     if unread:
         kinds = listed(sorted({headers[name].dtype for name in unread}))
         warnings.append(f"tensors of dtype {kinds} cannot be read: {listed(unread)}")

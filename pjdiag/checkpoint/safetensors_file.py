@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from pjdiag.checkpoint import dtypes
+from pjdiag.checkpoint.mapped import Stamp, mapped_bytes
 from pjdiag.checkpoint.source import TensorHeader
 from pjdiag.checkpoint.strict_json import JsonError, parse_object
 from pjdiag.checkpoint.text import shown, shown_path
@@ -172,7 +171,7 @@ class SafetensorsFile:
                 raise CheckpointError(
                     f"{shown_path(path)} is not a sound safetensors file: {error}", _DAMAGED
                 ) from error
-        self._stamp = (status.st_size, status.st_mtime_ns)
+        self._stamp = Stamp.of(status)
         self._data_start = LENGTH_BYTES + raw
         self._entries = header.entries
         self.metadata = header.metadata
@@ -187,24 +186,12 @@ class SafetensorsFile:
             begin += rows.start * row_size
             size = (rows.stop - rows.start) * row_size
             shape = (rows.stop - rows.start, *shape[1:])
-        return dtypes.decode(self._map(begin, size), entry.header.dtype, shape)
+        raw = mapped_bytes(self.path, self._stamp, self._data_start + begin, size)
+        return dtypes.decode(raw, entry.header.dtype, shape)
 
-    def _map(self, begin: int, size: int) -> npt.NDArray[np.uint8]:
-        if size == 0:
-            return np.empty(0, np.uint8)
-        try:
-            status = self.path.stat()
-            if (status.st_size, status.st_mtime_ns) != self._stamp:
-                # A map over a file that became shorter would kill the process.
-                raise CheckpointError(
-                    f"{shown_path(self.path)} has changed since it was opened", "load it again"
-                )
-            mapped = np.memmap(self.path, np.uint8, "r", self._data_start + begin, (size,))
-            return np.asarray(mapped)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{shown_path(self.path)} cannot be mapped: {error}", "load it again"
-            ) from error
+    def decodes(self, dtype: str) -> bool:
+        """Whether tensors of this type can become an array."""
+        return dtypes.is_readable(dtype)
 
 
 def _header_bytes(length: bytes, file_size: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pjdiag.checkpoint.dtypes import is_readable, summary
+from pjdiag.checkpoint.dtypes import summary
 from pjdiag.checkpoint.text import listed, near, shown, shown_path
 from pjdiag.errors import CheckpointError
 
@@ -27,7 +27,7 @@ class TensorHeader:
 
     name: str
     dtype: str
-    """Safetensors name: F32, BF16, F16, F8_E4M3, I64, BOOL ..."""
+    """Safetensors name: F32, BF16, F16, F8_E4M3, I64, BOOL ...; in GGUF also Q4_K, Q8_0 ..."""
     shape: tuple[int, ...]
 
 
@@ -37,6 +37,9 @@ class TensorStore(Protocol):
     @property
     def headers(self) -> Mapping[str, TensorHeader]:
         """Headers of all tensors in the file."""
+
+    def decodes(self, dtype: str) -> bool:
+        """Whether tensors of this type can become an array."""
 
     def read(self, name: str, rows: slice | None = None) -> npt.NDArray[Any]:
         """A fresh array of the tensor or of some of its first-axis rows."""
@@ -56,7 +59,7 @@ class Checkpoint:
     path: Path
     """The file or the folder that was asked for."""
     format: str
-    """``safetensors``, ``folder`` or ``torch``."""
+    """``safetensors``, ``folder``, ``torch`` or ``gguf``."""
     headers: Mapping[str, TensorHeader]
     """By name, after wrapper segments were dropped; in the order of the file."""
     places: Mapping[str, Place] = field(repr=False)
@@ -67,7 +70,9 @@ class Checkpoint:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """``__metadata__`` of the safetensors file; empty where there is none."""
     container: Mapping[str, Any] = field(default_factory=dict)
-    """Plain values that stood beside the state dict of a torch file."""
+    """Plain values that stood beside the state dict of a torch file, or in a GGUF header."""
+    unreadable: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Tensors that are stored in a form without plain values: name -> why."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -78,8 +83,9 @@ class Checkpoint:
     def read(self, name: str) -> npt.NDArray[Any]:
         """The tensor as a fresh array of its header's shape.
 
-        F16, BF16 and F8 become float32; F32, F64, integers and booleans stay as they are.
-        Raises CheckpointError for an unknown name and for a type that cannot be read.
+        F16, BF16, F8 and quantised types become float32, scales applied; F32, F64, integers and
+        booleans stay as they are. Raises CheckpointError for an unknown name and for a tensor
+        with an ``unreadable_reason``.
         """
         self._readable(name)
         place = self.places[name]
@@ -103,7 +109,25 @@ class Checkpoint:
         place = self.places[name]
         return place.store.read(place.original_name, slice(start, stop))
 
+    def unreadable_reason(self, name: str) -> str | None:
+        """Why ``name`` cannot be read as numbers, in words; None where it can.
+
+        Packed integers and FP8 without scales have no statistics. The name of a weight that is
+        stored packed under other names (``qweight``) has its reason too.
+        """
+        if name in self.unreadable:
+            return self.unreadable[name]
+        header, place = self.headers.get(name), self.places.get(name)
+        if header is None or place is None or place.store.decodes(header.dtype):
+            return None
+        return f"tensor {shown(name)} has dtype {shown(header.dtype)}, which cannot be read"
+
     def _readable(self, name: str) -> TensorHeader:
+        reason = self.unreadable_reason(name)
+        if reason is not None:
+            raise CheckpointError(
+                reason, "save it as F32, F16 or BF16 with the library that wrote it"
+            )
         header = self.headers.get(name)
         if header is None:
             close = near(name, self.headers)
@@ -113,11 +137,6 @@ class Checkpoint:
                 else f"check the name; there are: {listed(self.headers)}"
             )
             raise CheckpointError(f"{shown_path(self.path)} has no tensor {shown(name)}", hint)
-        if not is_readable(header.dtype):
-            raise CheckpointError(
-                f"tensor {shown(name)} has dtype {shown(header.dtype)}, which cannot be read",
-                "convert it to F32, F16, BF16 or an F8 type",
-            )
         return header
 
     def dtype(self) -> str:

@@ -125,6 +125,10 @@ class TorchFile:
             and value.device.type == "cpu"
         )
 
+    def decodes(self, dtype: str) -> bool:
+        """Whether tensors of this type can become an array."""
+        return dtypes.is_readable(dtype)
+
     def read(self, name: str, rows: slice | None = None) -> npt.NDArray[Any]:
         """A fresh array of the tensor, or of rows ``start:stop`` of its first axis."""
         torch = self._torch
