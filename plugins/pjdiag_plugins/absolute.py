@@ -29,7 +29,7 @@ GPT2 = ArchitectureMap(
     head_dim=(),
     hidden_size=("n_embd", "hidden_size"),
     rope_layout="",
-    defaults={"scale_attn_weights": True, "n_positions": 1024},
+    defaults={"scale_attn_weights": True, "max_position_embeddings": 1024},
 )
 GPT_BIGCODE = replace(
     GPT2,
@@ -37,7 +37,7 @@ GPT_BIGCODE = replace(
     model_types=("gpt_bigcode",),
     description="GPT-BigCode: learned absolute positions, one key head or fused heads",
     transposed=False,
-    defaults={"scale_attn_weights": True, "multi_query": True, "n_positions": 1024},
+    defaults={"scale_attn_weights": True, "multi_query": True, "max_position_embeddings": 1024},
 )
 OPT = ArchitectureMap(
     name="opt",
@@ -66,6 +66,7 @@ GPT_NEO = ArchitectureMap(
     num_kv_heads=(),
     head_dim=(),
     rope_layout="",
+    fixed_scale=1.0,
     window="window_size",
     window_layers="listed",
     defaults={"max_position_embeddings": 2048, "window_size": 256},
@@ -95,13 +96,6 @@ class AbsoluteAdapter(PlacedAdapter):
             self.reserved(around.fields),
         )
         return replace(layer, parts=(part,))
-
-    def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
-        """L from the configuration, without the reserved rows that it counts."""
-        found = super().train_length(checkpoint)
-        if found.value is None:
-            return self.fields(checkpoint).count(*self.lengths)
-        return found
 
 
 class GPT2Adapter(AbsoluteAdapter):
@@ -181,11 +175,6 @@ class GPTNeoAdapter(AbsoluteAdapter):
         types = [["global", "local"], 12] if stated is None else None
         kinds = _spelt_out([types] if types else stated)
         return replace(fields, config={**fields.config, "layer_types": kinds})
-
-    def scale(self, fields: ConfigFields, geometry: Geometry) -> Sourced[float]:
-        """The logits are not scaled."""
-        del fields, geometry
-        return Sourced(UNSCALED, "architecture: logits are not scaled")
 
 
 def _weights_scale(layer: Layer, fields: ConfigFields) -> Sourced[float]:

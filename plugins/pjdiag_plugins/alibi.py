@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pjdiag.adapters import Layer, Loaded, SkippedLayer, Sourced
+from pjdiag.adapters import Layer, SkippedLayer, Sourced
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
-from pjdiag.adapters.layer_tensors import Geometry, LayerTensors
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import CheckpointError
 from pjdiag.position.alibi import SlopeFamily, slopes
-from pjdiag_plugins.shared import Around, Clipped, PlacedAdapter, absolute_part, alibi_part
+from pjdiag_plugins.shared import Around, PlacedAdapter, absolute_part, alibi_part
 from pjdiag_plugins.stored_slopes import family_source, stored_slopes
 
 BLOOM = ArchitectureMap(
@@ -40,8 +39,9 @@ MPT = ArchitectureMap(
     num_heads=("n_heads", "num_attention_heads"),
     hidden_size=("d_model", "hidden_size"),
     scale_field="softmax_scale",
+    clip="clip_qkv",
     rope_layout="",
-    defaults={"max_seq_len": 2048, "alibi_bias_max": 8, "alibi": True},
+    defaults={"max_position_embeddings": 2048, "alibi_bias_max": 8, "alibi": True},
 )
 DEFAULT_BIAS_MAX = 8.0
 
@@ -72,7 +72,9 @@ class MptAdapter(PlacedAdapter):
                 "config: attn_config is no object; the attention cannot be read without",
                 "correct config.json",
             )
-        return replace(fields, config={**fields.config, **inner})
+        # No clipping is written as null or 0.
+        clip = {"clip_qkv": inner.get("clip_qkv") or None}
+        return replace(fields, config={**fields.config, **inner, **clip})
 
     def placed(self, layer: Layer, around: Around) -> Layer | SkippedLayer:
         """The layer with ALiBi or learned positions, or what is not read."""
@@ -101,14 +103,6 @@ class MptAdapter(PlacedAdapter):
         part = absolute_part(around.checkpoint, ("wpe.weight",), fields.count("max_seq_len"))
         ignored = "config: alibi is false; transformers' MptModel ignores that and adds ALiBi"
         return replace(layer, parts=(part,), warnings=(*layer.warnings, ignored))
-
-    def read_projections(
-        self, tensors: LayerTensors, geometry: Geometry, fields: ConfigFields
-    ) -> Loaded:
-        """Queries and keys, clipped where ``clip_qkv`` is set."""
-        loaded = super().read_projections(tensors, geometry, fields)
-        limit = fields.number("clip_qkv").value
-        return replace(loaded, value=Clipped(loaded.value, limit)) if limit else loaded
 
 
 def with_slopes(layer: Layer, around: Around, layer_name: str, bias_max: Sourced[float]) -> Layer:

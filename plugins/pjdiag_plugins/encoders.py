@@ -117,9 +117,7 @@ class EncoderAdapter(AbsoluteAdapter):
             stated = Sourced(slopes(heads.value), family_source(SlopeFamily.STANDARD, source))
             return replace(layer, parts=(alibi_part(stated, around.train_length),))
         why = BY_LAG if str(kind.value).startswith("relative_key") else "this is not read"
-        return SkippedLayer(
-            layer.index, f"config: position_embedding_type {kind.value!a}: {why}"
-        )
+        return SkippedLayer(layer.index, f"config: position_embedding_type {kind.value!a}: {why}")
 
 
 class BertAdapter(EncoderAdapter):

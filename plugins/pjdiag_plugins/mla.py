@@ -12,10 +12,11 @@ import numpy as np
 from pjdiag.adapters import Layer, Loaded, SkippedLayer, Sourced
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
-from pjdiag.adapters.decoder import DecoderAdapter
+from pjdiag.adapters.decoder import NOT_USED, DecoderAdapter
 from pjdiag.adapters.layer_tensors import Geometry, LayerTensors
 from pjdiag.adapters.projections import not_finite
 from pjdiag.adapters.rope_fields import RopeDefaults, RopeFields, rope_fields
+from pjdiag.adapters.rotary_part import rotary_part
 from pjdiag.adapters.schedule import LayerKind
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import CheckpointError
@@ -26,7 +27,6 @@ KV_A, KV_B = "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj"
 Q_NORM, KV_NORM = "self_attn.q_a_layernorm", "self_attn.kv_a_layernorm"
 NOT_INTERLEAVED = ("minicpm3",)
 """Model types that rotate halves; DeepSeek-V2 has no field, and rotates interleaved pairs."""
-THETA = 10000.0
 MISTRAL4 = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
@@ -53,7 +53,7 @@ MLA = ArchitectureMap(
     fused=KV_A,
     rope_layout="interleaved",
     reads_mscale_all_dim=True,
-    defaults={"rope_interleave": True},
+    defaults={"rope_interleave": True, "rope_theta": 10000.0},
 )
 
 
@@ -103,29 +103,29 @@ class MlaAdapter(DecoderAdapter):
     ) -> RopeFields:
         """Frequencies of the rotated channels."""
         del geometry
-        own = fields.config.get("model_type") == "mistral4"
         return rope_fields(
             fields.config,
             _sizes(fields).rotated,
             layer_type=kind.layer_type,
             eval_length=length,
-            defaults=RopeDefaults(
-                theta=THETA,
-                # The share of a head is stated by the two sizes.
-                partial_fields=(),
-                rotary_dim_fields=(),
-                reads_mscale_all_dim=True,
-                parameters=MISTRAL4 if own else {},
-            ),
+            defaults=self.rope_defaults(fields),
+        )
+
+    def rope_defaults(self, fields: ConfigFields) -> RopeDefaults:
+        """The share of a head that rotates is stated by the two sizes alone."""
+        own = fields.config.get("model_type") == "mistral4"
+        return replace(
+            super().rope_defaults(fields),
+            partial_fields=(),
+            rotary_dim_fields=(),
+            parameters=MISTRAL4 if own else {},
         )
 
     def skip_reason(self, tensors: LayerTensors, kind: LayerKind) -> str:
         """Why a layer cannot be read: a tensor is missing, or packed."""
-        reason = super().skip_reason(tensors, kind)
-        for name in (Q_A, Q_B, Q, KV_B):
-            if not reason and tensors.has(f"{name}.weight"):
-                reason = tensors.unreadable(name)
-        return reason
+        query = Q if tensors.has(f"{Q}.weight") else Q_B
+        names = (KV_A, KV_B, query, *((Q_A,) if query == Q_B else ()))
+        return kind.other or next(filter(None, map(tensors.unreadable, names)), "")
 
     def layer(
         self,
@@ -139,16 +139,14 @@ class MlaAdapter(DecoderAdapter):
         """One layer in effective values; its weights are read when asked for."""
         sizes = _sizes(fields)
         _check(tensors, geometry, sizes)
-        scale = self.scale(fields, geometry)
         if rope is None:
             raise CheckpointError("the layer has no rope settings", "complete config.json")
-        if rope.scale_factor.value != 1:
-            source = f"{scale.source}, {rope.scale_factor.source}"
-            scale = Sourced(scale.value * rope.scale_factor.value, source)
+        scale = self.factored(self.scale(fields, geometry), fields, rope)
         read = partial(_read, tensors, geometry, sizes)
-        normed: Sourced[str | None] = Sourced(None, "not used")
+        normed: Sourced[str | None] = NOT_USED
         if sizes.query_latent is not None:
             normed = Sourced("rms over latent", f"tensor {Q_NORM}.weight")
+        approximate = self.approximate(fields, normed)
         return Layer(
             index=index,
             num_heads=geometry.num_heads,
@@ -156,7 +154,7 @@ class MlaAdapter(DecoderAdapter):
             head_dim=geometry.head_dim,
             scale=scale,
             window=kind.window,
-            parts=(self.rotary_part(rope, scale.value, read, normed),),
+            parts=(rotary_part(rope, self.map.rope_layout, scale.value, read, approximate),),
             qk_norm=normed,
             projections=read,
             warnings=rope.warnings,

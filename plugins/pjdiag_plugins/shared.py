@@ -21,7 +21,7 @@ from pjdiag.adapters import (
 )
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.decoder import DecoderAdapter
-from pjdiag.adapters.protocol import UNKNOWN, Projections
+from pjdiag.adapters.protocol import UNKNOWN
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.position.alibi import alibi_kernel
 from pjdiag.terms import Mechanism, Sector
@@ -103,29 +103,6 @@ def absolute_part(
 def bidirectional(layer: Layer, why: str = "architecture: encoder") -> Layer:
     """The layer as one whose queries see all keys."""
     return replace(layer, causal=Sourced(False, why))
-
-
-@dataclass(frozen=True)
-class Clipped:
-    """Projections whose values are clipped.
-
-    >>> class Large:
-    ...     def queries(self, x): return 9 * x
-    ...     def keys(self, x): return -9 * x
-    >>> Clipped(Large(), 2.0).queries(np.ones((1, 3))).tolist()
-    [[2.0, 2.0, 2.0]]
-    """
-
-    made: Projections
-    limit: float
-
-    def queries(self, x: Any) -> Any:
-        """``[H, T, D]`` within the limit."""
-        return np.clip(self.made.queries(x), -self.limit, self.limit)
-
-    def keys(self, x: Any) -> Any:
-        """``[H_kv, T, D]`` within the limit."""
-        return np.clip(self.made.keys(x), -self.limit, self.limit)
 
 
 def unknown_part(reason: str) -> MultiplicativeSpectrum:

@@ -10,7 +10,6 @@ from pjdiag.adapters import Layer, Loaded, SkippedLayer, Sourced, TabulatedKerne
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.decoder import DecoderAdapter
-from pjdiag.adapters.layer_tensors import Geometry
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import CheckpointError
 from pjdiag.position.relative_bias import bucket_starts
@@ -32,6 +31,7 @@ T5 = ArchitectureMap(
     head_dim=("d_kv", "head_dim"),
     hidden_size=("d_model", "hidden_size"),
     rope_layout="",
+    fixed_scale=1.0,
     defaults={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
 )
 ENCODER = replace(
@@ -119,11 +119,6 @@ class T5Adapter(DecoderAdapter):
             layer = bidirectional(layer, "architecture: the encoder's stack")
         table = tabulated(checkpoint, name, layer, buckets, distance)
         return replace(layer, parts=(table,), warnings=(*layer.warnings, *note))
-
-    def scale(self, fields: ConfigFields, geometry: Geometry) -> Sourced[float]:
-        """T5 does not divide its logits by sqrt(d)."""
-        del fields, geometry
-        return Sourced(1.0, "architecture: logits are not scaled")
 
 
 class MPNetAdapter(EncoderAdapter):

@@ -206,6 +206,7 @@ CASES = {
         "t5",
         T5Config(vocab_size=VOCABULARY, d_model=48, d_kv=16, d_ff=64, num_layers=2, num_heads=4),
         auto=AutoModelForTextEncoding,
+        attention="T5Attention",
         length=128,
         spread=0.2,
     ),
