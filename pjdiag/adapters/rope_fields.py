@@ -177,7 +177,8 @@ def _theta(
         return UNKNOWN if value is None else Sourced(float(value), defaults.source)
     used, *others = read
     other = next((other for other in others if other.value != used.value), None)
-    own = layer_type in _BASES_OF_LAYER_TYPE and (settings.keyed or not settings.places)
+    # A base of its own is what these layers are for, and no contradiction.
+    own = layer_type not in (None, FULL_ATTENTION) and (settings.keyed or not settings.places)
     if other is not None and not own:
         warnings.append(
             f"{used.source} is {used.value:g} and {other.source} {other.value:g}: "

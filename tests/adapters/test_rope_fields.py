@@ -130,6 +130,7 @@ SCALINGS: dict[str, dict[str, Any] | None] = {
     "llama3": {"rope_type": "llama3", **LLAMA3},
     "yarn": YARN,
     "yarn, no original length": {"type": "yarn", "factor": 4.0},
+    "yarn, a wide base": {"type": "yarn", "factor": 4.0, "beta_fast": 2000.0},
     "yarn, no factor": YARN | {"factor": None},
     "yarn, not truncated": YARN | {"truncate": False},
     "yarn, narrow": YARN | {"beta_fast": 4, "beta_slow": 2},
@@ -425,6 +426,20 @@ BY_LAYER_TYPE: dict[str, tuple[Any, Any, dict[str, Any], RopeDefaults]] = {
         },
         GEMMA3,
     ),
+    "gemma3, a length outside the settings": (
+        Gemma3TextConfig,
+        Gemma3RotaryEmbedding,
+        SIZES
+        | {"original_max_position_embeddings": 1024}
+        | {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "yarn", "factor": 4.0}
+                | {"original_max_position_embeddings": 512},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            }
+        },
+        GEMMA3,
+    ),
     "modernbert": (
         ModernBertConfig,
         ModernBertRotaryEmbedding,
@@ -628,6 +643,8 @@ def yarn40(**options: Any) -> dict[str, Any]:
         ({"mscale": 0.707, "mscale_all_dim": 0.707}, 1.0, 1.589626),
         ({"mscale": 0.707}, 1.368888, 1.0),
         ({"mscale_all_dim": 0}, 1.368888, 1.0),
+        ({"type": "default", "mscale_all_dim": 1.0}, 1.0, 1.0),
+        ({"factor": 1.0, "mscale_all_dim": 1.0}, 1.0, 1.0),
         ({"attention_factor": 1.5, "mscale": 1.0, "mscale_all_dim": 1.0}, 1.5, 1.873854),
     ],
 )
@@ -985,6 +1002,8 @@ def test_any_settings_are_read_or_refused(
     [
         ({"max_position_embeddings": 2048}, 2048, "config: max_position_embeddings"),
         ({"n_positions": 1024}, 1024, "config: n_positions"),
+        ({"n_positions": 8, "max_position_embeddings": 16}, 16, "config: max_position_embeddings"),
+        ({"seq_length": 8, "n_positions": 16}, 16, "config: n_positions"),
         ({"seq_length": 512}, 512, "config: seq_length"),
         ({"max_seq_len": 512.0}, 512, "config: max_seq_len"),
         ({"max_position_embeddings": None, "n_positions": 64}, 64, "config: n_positions"),
