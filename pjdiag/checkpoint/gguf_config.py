@@ -171,8 +171,8 @@ def llama3_divisors(rotary_dim: int, theta: float, factor: float) -> np.ndarray:
     Wavelengths below 8192/4 tokens stay, those above 8192 are divided by ``factor``, between
     them the inverse of the divisor is linear in 8192 over the wavelength.
 
-    >>> llama3_divisors(4, 500000.0, 8.0).tolist()
-    [1.0, 8.0]
+    >>> llama3_divisors(8, 500000.0, 8.0).round(3).tolist()
+    [1.0, 1.0, 2.695, 8.0]
     """
     low, high = _LLAMA3["low_freq_factor"], _LLAMA3["high_freq_factor"]
     inv_freq = theta ** (-np.arange(0, rotary_dim, 2) / rotary_dim)

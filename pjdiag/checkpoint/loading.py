@@ -20,6 +20,7 @@ from pjdiag.checkpoint.folder import (
     check_shards,
     find_weights,
 )
+from pjdiag.checkpoint.quantised import find_quantised
 from pjdiag.checkpoint.safetensors_file import SafetensorsFile
 from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
 from pjdiag.checkpoint.text import listed, near, shown_path
@@ -136,6 +137,8 @@ def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: b
         raise CheckpointError(f"{shown_path(path)} holds no tensors", "pass a file with weights")
     names = plain_names(places)
     headers = {name: _renamed(places[original], name) for name, original in names.items()}
+    placed = {name: places[original] for name, original in names.items()}
+    quantised = find_quantised(headers, placed, config_values)
     metadata: dict[str, str] = {}
     container: dict[str, Any] = {}
     warnings = list(weights.warnings)
@@ -156,12 +159,13 @@ def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: b
     return Checkpoint(
         path=path,
         format=_format(path, stores),
-        headers=headers,
-        places={name: places[original] for name, original in names.items()},
+        headers=headers | quantised.headers,
+        places=placed | quantised.places,
         files=(*stores, *(file for file in (weights.index_file, config) if file is not None)),
         config=config_values,
         metadata=metadata,
         container=container,
+        unreadable=quantised.unreadable,
         warnings=tuple(warnings),
     )
 

@@ -36,7 +36,7 @@ def error_of(path: Path | str) -> CheckpointError:
         (b"<!DOCTYPE html>\n<html>", "is a text file; it begins '<!DOCTYPE html>", "pass a"),
         ("größe\n".encode(), "is a text file; it begins 'größe", "pass a"),
         (b' {"model_type": "llama"}', "is JSON, not weights", "pass the folder"),
-        (b"GGUF\x03\0\0\0\xff\xff\xff\xff", "is a GGUF file, which is not read", "pass a"),
+        (b"GGUF\x03\0\0\0\xff\xff\xff\xff", "is not a sound GGUF file: truncated", "download"),
         (b"\x89HDF\r\n\x1a\n" + bytes(8), "is an HDF5 file, which is not read", "pass a"),
         (gzip.compress(b"x", mtime=0), "is a gzip archive, which is not read", "pass a"),
     ],
