@@ -179,8 +179,11 @@ def visible(layer: Layer, length: int) -> np.ndarray:
 
 def errors(case: Case, folder: Path, padding: int = 37, seed: int = 0) -> list[float]:
     """The largest error of each layer over both sequences."""
-    model = build(case, folder, seed)
-    found = run(case, model, padding)
+    return compared(case, folder, run(case, build(case, folder, seed), padding))
+
+
+def compared(case: Case, folder: Path, found: Run) -> list[float]:
+    """The largest error of each layer of a run over both sequences."""
     reading = reading_of(case, folder, case.length)
     layers = [layer for layer in reading.layers if case.only is None or layer.index in case.only]
     assert len(layers) == len(found.inputs), f"{len(layers)} layers, {len(found.inputs)} ran"

@@ -50,7 +50,9 @@ PLAIN = {
     "intermediate_size": 64,
     "max_position_embeddings": 1024,
 }
-ENCODER = {"auto": AutoModel, "attention": "SelfAttention", "length": 320}
+SHORT = 160
+"""Tokens of the cases that vary another one."""
+ENCODER = {"auto": AutoModel, "attention": "SelfAttention", "length": SHORT}
 NEO = {
     "vocab_size": VOCABULARY,
     "hidden_size": 48,
@@ -75,13 +77,13 @@ def falcon(**fields: object) -> FalconConfig:
     )
 
 
-def bloom(heads: int) -> Case:
+def bloom(heads: int, length: int = SHORT) -> Case:
     """A BLOOM of so many heads of 8 channels."""
     config = BloomConfig(vocab_size=VOCABULARY, hidden_size=8 * heads, n_layer=2, n_head=heads)
-    return Case("bloom", config, before_softmax=True)
+    return Case("bloom", config, before_softmax=True, length=length)
 
 
-def mpt(heads: int, **attention: object) -> Case:
+def mpt(heads: int, length: int = SHORT, **attention: object) -> Case:
     """An MPT of so many heads of 8 channels."""
     config = MptConfig(
         vocab_size=VOCABULARY,
@@ -91,7 +93,7 @@ def mpt(heads: int, **attention: object) -> Case:
         max_seq_len=1024,
         attn_config=attention,
     )
-    return Case("mpt", config, before_softmax=True)
+    return Case("mpt", config, before_softmax=True, length=length)
 
 
 LATENT = {
@@ -114,9 +116,9 @@ YARN = {
 }
 
 
-def t5(config: type, **fields: object) -> Case:
+def t5(config: type, length: int = SHORT, **fields: object) -> Case:
     """An encoder and a decoder, each with a padded sequence."""
-    length, padding = 320, 37
+    padding = 37
     mask = torch.ones(2, length, dtype=torch.long)
     mask[1, :padding] = 0
     tokens = torch.randint(3, VOCABULARY, (2, length), generator=torch.Generator().manual_seed(8))
@@ -133,25 +135,27 @@ def t5(config: type, **fields: object) -> Case:
 
 
 CASES = {
-    "bloom": bloom(8),
+    "bloom": bloom(8, length=512),
     "bloom-12-heads": bloom(12),
     "bloom-6-heads": bloom(6),
-    "mpt": mpt(4),
+    "mpt": mpt(4, length=512),
     "mpt-12-heads": mpt(12),
     "mpt-6-heads": mpt(6),
     "mpt-clipped": mpt(4, clip_qkv=0.5, softmax_scale=0.4),
     "falcon-groups": Case(
         "falcon", falcon(num_attention_heads=6, num_kv_heads=2, new_decoder_architecture=True)
     ),
-    "falcon-multi-query": Case("falcon", falcon(bias=True)),
-    "falcon-heads": Case("falcon", falcon(multi_query=False, parallel_attn=False)),
+    "falcon-multi-query": Case("falcon", falcon(bias=True), length=SHORT),
+    "falcon-heads": Case("falcon", falcon(multi_query=False, parallel_attn=False), length=SHORT),
     "gpt_neox": Case("gpt_neox", GPTNeoXConfig(**PLAIN, rotary_pct=0.5)),
     "gptj": Case("gptj", GPTJConfig(**GPT, rotary_dim=6)),
     "codegen": Case("codegen", CodeGenConfig(**GPT, rotary_dim=6)),
     "gpt2": Case("gpt2", GPT2Config(**GPT, scale_attn_by_inverse_layer_idx=True)),
-    "gpt2-unscaled": Case("gpt2", GPT2Config(**GPT, scale_attn_weights=False), length=128),
+    "gpt2-unscaled": Case("gpt2", GPT2Config(**GPT, scale_attn_weights=False), length=SHORT),
     "gpt_bigcode": Case("gpt_bigcode", GPTBigCodeConfig(**GPT)),
-    "gpt_bigcode-heads": Case("gpt_bigcode", GPTBigCodeConfig(**GPT, multi_query=False)),
+    "gpt_bigcode-heads": Case(
+        "gpt_bigcode", GPTBigCodeConfig(**GPT, multi_query=False), length=SHORT
+    ),
     "opt": Case(
         "opt",
         OPTConfig(
@@ -163,10 +167,8 @@ CASES = {
         ),
     ),
     "gpt_neo": Case("gpt_neo", GPTNeoConfig(**NEO), attention="GPTNeoSelfAttention"),
-    "bert": Case("bert", BertConfig(**PLAIN), **ENCODER),
-    "bert-decoder": Case(
-        "bert", BertConfig(**PLAIN, is_decoder=True), **{**ENCODER, "length": 128}
-    ),
+    "bert": Case("bert", BertConfig(**PLAIN), **{**ENCODER, "length": 512}),
+    "bert-decoder": Case("bert", BertConfig(**PLAIN, is_decoder=True), **ENCODER),
     "roberta": Case("roberta", RobertaConfig(**PLAIN), adapter="bert", **ENCODER),
     "electra": Case("electra", ElectraConfig(**PLAIN), adapter="bert", **ENCODER),
     "distilbert": Case(
@@ -193,10 +195,10 @@ CASES = {
             num_hidden_groups=2,
             inner_group_num=2,
         ),
-        **{**ENCODER, "attention": "AlbertAttention", "length": 128},
+        **{**ENCODER, "attention": "AlbertAttention", "length": SHORT},
     ),
-    "mpnet": Case("mpnet", MPNetConfig(**PLAIN), **ENCODER),
-    "t5": t5(T5Config, num_decoder_layers=3),
+    "mpnet": Case("mpnet", MPNetConfig(**PLAIN), **{**ENCODER, "length": 512}),
+    "t5": t5(T5Config, length=320, num_decoder_layers=3),
     "t5-other-buckets": t5(
         T5Config, relative_attention_num_buckets=20, relative_attention_max_distance=100
     ),
@@ -207,26 +209,26 @@ CASES = {
         T5Config(vocab_size=VOCABULARY, d_model=48, d_kv=16, d_ff=64, num_layers=2, num_heads=4),
         auto=AutoModelForTextEncoding,
         attention="T5Attention",
-        length=128,
+        length=512,
         spread=0.2,
     ),
-    "deepseek_v2": Case("mla", DeepseekV2Config(**LATENT, **EXPERTS)),
+    "deepseek_v2": Case("mla", DeepseekV2Config(**LATENT, **EXPERTS), length=SHORT),
     "deepseek_v2-yarn": Case("mla", DeepseekV2Config(**LATENT, **EXPERTS, rope_parameters=YARN)),
     "deepseek_v2-lite": Case(
         "mla", DeepseekV2Config(**{**LATENT, "q_lora_rank": None}, **EXPERTS, attention_bias=True)
     ),
-    "deepseek_v3": Case("mla", DeepseekV3Config(**LATENT, **EXPERTS)),
+    "deepseek_v3": Case("mla", DeepseekV3Config(**LATENT, **EXPERTS), length=SHORT),
     "deepseek_v3-yarn": Case("mla", DeepseekV3Config(**LATENT, **EXPERTS, rope_parameters=YARN)),
     "deepseek_v3-halves": Case(
-        "mla", DeepseekV3Config(**LATENT, **EXPERTS, rope_interleave=False), length=128
+        "mla", DeepseekV3Config(**LATENT, **EXPERTS, rope_interleave=False), length=SHORT
     ),
     "glm4_moe_lite": Case(
         "mla",
         Glm4MoeLiteConfig(**LATENT, n_routed_experts=4, mlp_layer_types=["dense", "dense"]),
-        length=128,
+        length=SHORT,
     ),
-    "minicpm3": Case("mla", MiniCPM3Config(**LATENT), length=128),
-    "youtu": Case("mla", YoutuConfig(**LATENT), length=128),
+    "minicpm3": Case("mla", MiniCPM3Config(**LATENT), length=SHORT),
+    "youtu": Case("mla", YoutuConfig(**LATENT), length=SHORT),
     "mistral4": Case("mla", Mistral4Config(**LATENT, **EXPERTS), auto=AutoModel),
 }
 

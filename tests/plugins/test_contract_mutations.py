@@ -10,7 +10,7 @@ import pytest
 
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.decoder import DecoderAdapter
-from tests.plugins.contract import TOLERANCE, Case, errors
+from tests.plugins.contract import TOLERANCE, Case, build, compared, errors, run
 from tests.plugins.test_contract_classes import CASES
 
 SLICES = {
@@ -54,7 +54,8 @@ def test_a_wrong_reading_breaks_the_contract(
     case: Case, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = replace(case, length=64)
-    assert max(errors(short, tmp_path / "right")) < TOLERANCE
+    found = run(short, build(short, tmp_path), padding=17)
+    assert max(compared(short, tmp_path, found)) < TOLERANCE
     initial = DecoderAdapter.__init__
 
     def mutated(self: DecoderAdapter, mapped: ArchitectureMap) -> None:
@@ -62,7 +63,7 @@ def test_a_wrong_reading_breaks_the_contract(
         initial(self, replace(mapped, **changes) if fitting else mapped)
 
     monkeypatch.setattr(DecoderAdapter, "__init__", mutated)
-    assert max(errors(short, tmp_path / "wrong")) > 100 * TOLERANCE
+    assert max(compared(short, tmp_path, found)) > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["bloom", "mpt-6-heads"])
