@@ -21,8 +21,8 @@ from pjdiag.adapters.rope_fields import (
     text_config,
     train_length,
 )
-from pjdiag.adapters.rotary_part import rotary_part
-from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_kinds
+from pjdiag.adapters.rotary_part import backwards, rotary_part
+from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_count, layer_kinds
 from pjdiag.adapters.stored_frequencies import StoredFrequencies
 from pjdiag.errors import CheckpointError
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
 
 NOT_USED: Sourced[None] = Sourced(None, "not used")
-MOST_LAYERS = 10_000
 USUAL_EPS = 1e-6
 NOT_RELATIVE = (
     "queries and keys are normalised with a gain after the rotation: their product is no "
@@ -66,11 +65,7 @@ class DecoderAdapter:
     ) -> Iterator[Layer | SkippedLayer]:
         """Every layer in order; those without attention are skipped with the reason."""
         fields = self.fields(checkpoint)
-        count = fields.needed(*self.map.num_layers).value
-        if count > MOST_LAYERS:
-            raise CheckpointError(
-                f"config states {count} layers; expected at most {MOST_LAYERS}", "correct it"
-            )
+        count = layer_count(self.map, fields)
         if self.map.refused:
             yield from (SkippedLayer(index, self.map.refused) for index in range(count))
             return
@@ -134,8 +129,7 @@ class DecoderAdapter:
         """Why a layer cannot be read; empty where it can."""
         if kind.other:
             return kind.other
-        names = dict.fromkeys(tensors.names(is_query) for is_query in (True, False))
-        return next(filter(None, map(tensors.unreadable, names)), "")
+        return next(filter(None, map(tensors.missing, projection_names(tensors))), "")
 
     def rope(
         self, fields: ConfigFields, geometry: Geometry, kind: LayerKind, length: int | None
@@ -188,19 +182,21 @@ class DecoderAdapter:
         rope: RopeFields | None,
     ) -> Layer:
         """One layer in effective values; its weights are read when asked for."""
-        tensors.check_shapes(geometry)
+        packed = next(filter(None, map(tensors.unreadable, projection_names(tensors))), "")
+        if not packed:
+            tensors.check_shapes(geometry)
         mapped = self.map
         if rope is not None and not (kind.rotates.value and rope.rotary_dim.value):
             rope = None
         scale = self.factored(self.scale(fields, geometry), fields, rope)
         normed = self.normed(tensors, fields)
-        unread = self.not_relative(tensors, normed, rope)
+        unread = packed or self.not_relative(tensors, normed, rope)
         read = partial(self.read_projections, tensors, geometry, fields)
         approximate = self.approximate(fields, normed)
         parts: tuple[Part, ...] = ()
         if rope is not None:
-            layout = mapped.rope_layout
-            parts = (rotary_part(rope, layout, scale.value, read, approximate, unread),)
+            part = rotary_part(rope, mapped.rope_layout, scale.value, read, approximate, unread)
+            parts = (backwards(part, geometry.head_dim.value) if mapped.rope_backwards else part,)
         bidirectional = fields.flag(mapped.bidirectional) if mapped.bidirectional else None
         return Layer(
             index=index,
@@ -282,3 +278,8 @@ class DecoderAdapter:
             eps = fields.number(self.map.qk_norm_eps).value or USUAL_EPS
         clip = fields.number(self.map.clip).value if self.map.clip else None
         return read_projections(tensors, geometry, eps, clip)
+
+
+def projection_names(tensors: LayerTensors) -> tuple[str, ...]:
+    """The projections to queries and keys: one name where they are fused."""
+    return tuple(dict.fromkeys(tensors.names(is_query) for is_query in (True, False)))

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Geometry", "LayerTensors", "read_projections"]
 
-PACKED = ("qweight", "weight_packed", "blocks")
-"""What stands for ``weight`` where a library has packed it."""
 REPAIR = "check head counts, head_dim and hidden_size in config.json"
 
 
@@ -58,19 +56,16 @@ class LayerTensors:
         names = [n for n in self.checkpoint.headers if n.startswith(self.prefix)]
         return listed((name[len(self.prefix) :] for name in names), 3) if names else ""
 
-    def unreadable(self, name: str) -> str:
-        """Why a projection cannot be read as numbers; empty where it can."""
-        if self.has(f"{name}.weight"):
-            reason = getattr(self.checkpoint, "unreadable_reason", None)
-            return (reason(self.full(f"{name}.weight")) or "") if reason is not None else ""
-        for suffix in PACKED:
-            if self.has(f"{name}.{suffix}"):
-                return (
-                    f"{name} is stored as packed integers ({suffix}); dequantise it with the "
-                    "library that packed it"
-                )
+    def missing(self, name: str) -> str:
+        """Why a layer without this projection cannot be read; empty where it has one."""
+        if self.has(f"{name}.weight") or self.unreadable(name):
+            return ""
         found = self.found()
         return f"it has no {name}.weight" + (f"; its tensors are {found}" if found else "")
+
+    def unreadable(self, name: str) -> str:
+        """Why a projection that is stored cannot be read as numbers; empty where it can."""
+        return self.checkpoint.unreadable_reason(self.full(f"{name}.weight")) or ""
 
     def names(self, is_query: bool) -> str:
         """The name of the projection to queries or keys."""

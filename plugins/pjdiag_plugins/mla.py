@@ -125,7 +125,8 @@ class MlaAdapter(DecoderAdapter):
         """Why a layer cannot be read: a tensor is missing, or packed."""
         query = Q if tensors.has(f"{Q}.weight") else Q_B
         names = (KV_A, KV_B, query, *((Q_A,) if query == Q_B else ()))
-        return kind.other or next(filter(None, map(tensors.unreadable, names)), "")
+        reasons = (tensors.missing(name) or tensors.unreadable(name) for name in names)
+        return kind.other or next(filter(None, reasons), "")
 
     def layer(
         self,
