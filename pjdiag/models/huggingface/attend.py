@@ -16,7 +16,7 @@ from pjdiag.position.attention import lag_attention
 
 BLOCK_ELEMENTS = 2**24
 """Logits (or entries of a mask) that a block of queries has at once, over batch and heads."""
-MOST_ROWS = 1024
+LEAST_ROWS, MOST_ROWS = 16, 1024
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _blocks(q: Tensor, k: Tensor, terms: Terms) -> Iterator[tuple[int, int]]:
     """Blocks of queries whose logits, or whose mask alone, fit ``BLOCK_ELEMENTS``."""
     length = q.shape[2]
     copies = 1 if terms.bare else q.shape[0] * q.shape[1]
-    rows = max(16, min(MOST_ROWS, BLOCK_ELEMENTS // (copies * k.shape[2])))
+    rows = max(LEAST_ROWS, min(MOST_ROWS, BLOCK_ELEMENTS // (copies * k.shape[2])))
     for start in range(0, length, rows):
         yield start, min(start + rows, length)
 
@@ -146,8 +146,8 @@ def _block(
     if terms.fused and not any(part.requires_grad for part in added):
         mask = _one_mask(added, keep, q.dtype)
         return _fused(queries, keys, values, mask, terms).flip(2)
-    logits = (terms.scale * queries) @ repeated(keys, q).mT
-    return (_weights(logits, added, keep, terms).to(v.dtype) @ repeated(values, q)).flip(2)
+    logits = (terms.scale * queries) @ keys.mT
+    return (_weights(logits, added, keep, terms).to(v.dtype) @ values).flip(2)
 
 
 def _keys_in_reach(rule: MaskRule, start: int, stop: int, keys: int) -> tuple[int, int]:

@@ -62,7 +62,7 @@ def observed(model: nn.Module, observe: Observer) -> Iterator[None]:
     with hooked(model, watch.tell) as hooks:
 
         def restart(*_: Any) -> None:
-            watch.calls = 0
+            watch.told.clear()
             hooks.rules.clear()
 
         handle = model.register_forward_pre_hook(restart)

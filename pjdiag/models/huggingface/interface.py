@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -77,7 +77,7 @@ def attention(
     rule, table = _rule_and_table(module, query, key, attention_mask, is_causal, sliding_window)
     terms = Terms(
         scale=default_scale(query) if scaling is None else float(scaling),
-        bias_by_lag=_pj_bias(module, query, rule),
+        bias_by_lag=_pj_bias(module, query, rule, table),
         softcap=softcap,
         sinks=s_aux,
         position_bias=position_bias,
@@ -109,7 +109,7 @@ def _rule_and_table(
     is_causal: bool | None,
     sliding_window: int | None,
 ) -> tuple[MaskRule, Tensor | None]:
-    """What may be seen, as a rule; a mask that is a table of its own comes with a rule of none."""
+    """What may be seen, as a rule; a mask of its own comes as a table with a rule of none."""
     queries, keys = query.shape[2], key.shape[2]
     if attention_mask is None:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -120,31 +120,26 @@ def _rule_and_table(
             "attention; expected [batch, 1, queries, keys]",
             HINT,
         )
-    rule = masks.rule_of(attention_mask)
-    fits = attention_mask.shape[-1] == keys or rule is None
-    if rule is not None and fits:
-        return rule, None
-    if not fits or (attention_mask.stride() == (0, 0, 0, 0) and not attention_mask.any()):
-        raise AdapterError(
-            f"{type(module).__name__} changed the mask before its attention saw it",
-            HINT,
-        )
-    return MaskRule(causal=False), attention_mask[..., :keys]
+    if isinstance(attention_mask, masks.RuleMask) and attention_mask.shape[-1] == keys:
+        return attention_mask.rule, None
+    return MaskRule(causal=False, offset=keys - queries), attention_mask[..., :keys]
 
 
-def _pj_bias(module: nn.Module, query: Tensor, rule: MaskRule) -> Tensor | None:
+def _pj_bias(
+    module: nn.Module, query: Tensor, rule: MaskRule, table: Tensor | None
+) -> Tensor | None:
     kernel = getattr(module, BIAS, None)
     if kernel is None:
         return None
-    if not rule.causal:
+    if not rule.causal and table is None:
         raise AdapterError(
             f"{type(module).__name__} is not causal where it is patched; a PJ-bias is a function "
             "of the lag to the past",
-            "patch a causal model, and pass masks of shape [batch, tokens]",
+            "patch a causal model",
         )
     lags = torch.arange(rule.offset + query.shape[2], dtype=torch.float32, device=query.device)
     by_lag: Tensor = kernel(lags)
-    return by_lag.to(query.dtype)
+    return by_lag
 
 
 def _running(
@@ -180,14 +175,23 @@ class Watch:
     """Who is told of the attention of one model's layers."""
 
     observe: Observer
-    calls: int = 0
-    """Layers seen in this pass; their index where the module does not know its own."""
+    told: set[int] = field(default_factory=set)
+    """Layers of this pass."""
 
     def tell(self, module: nn.Module, seen: RunningAttention) -> None:
-        """Pass ``seen`` on, under the layer's index."""
+        """Pass ``seen`` on, under the layer's own index, or counted where it knows none.
+
+        Raises AdapterError for a layer that attends more than once in a pass.
+        """
         own = getattr(module, "layer_idx", getattr(module, "layer_id", None))
-        index = own if isinstance(own, int) else self.calls
-        self.calls += 1
+        index = own if isinstance(own, int) else len(self.told)
+        if index in self.told:
+            raise AdapterError(
+                f"{type(module).__name__} attends more than once in layer {index}; one kernel "
+                "does not describe that",
+                HINT,
+            )
+        self.told.add(index)
         self.observe(index, seen)
 
 

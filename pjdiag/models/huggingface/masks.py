@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-RULE = "pjdiag_rule"
-"""Attribute of a mask that stands for a rule."""
-
 
 @dataclass(frozen=True)
 class MaskRule:
@@ -34,6 +31,14 @@ class MaskRule:
             furthest = max(furthest, key_length - 1 - self.offset)
         return furthest < self.window
 
+    def table(self, query_length: int, key_length: int, device: torch.device | str) -> Tensor:
+        """Where a query may look, ``[1 or B, 1, T_q, T_k]``."""
+        queries = torch.arange(query_length, device=device)[:, None] + self.offset
+        lags = queries - torch.arange(key_length, device=device)
+        keep = self.keep(lags)
+        keep = (torch.ones_like(lags, dtype=torch.bool) if keep is None else keep)[None, None]
+        return keep if self.present is None else keep & self.present[:, None, None]
+
     def keep(self, lags: Tensor) -> Tensor | None:
         """Where ``lags`` may be seen, of their shape; None: everywhere. Padding is not counted."""
         if not self.causal:
@@ -54,13 +59,15 @@ def mask(
     allow_is_causal_skip: bool = True,
     allow_is_bidirectional_skip: bool = False,
     device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
     **others: Any,
 ) -> Tensor | None:
-    """The mask that transformers' models hand on to their attention.
+    """The mask ``[B, 1, T_q, T_k]`` that transformers' models hand on to their attention.
 
-    None for plain causal attention without padding. A tensor that stands for its ``MaskRule``
-    for causal or bidirectional attention, windows and padding: ``[B, 1, T_q, T_k]``, all False,
-    without memory of its own. For anything else transformers' own boolean mask, True = keep.
+    A ``RuleMask`` for causal or bidirectional attention, windows and padding; for anything else,
+    and where the model wants a table, what transformers gives its eager attention, which every
+    class can handle. It is never None, since None is read as causal or not by what the module
+    says of itself.
     """
     if cache_position is not None:  # transformers 4
         q_length, q_offset = len(cache_position), int(cache_position[0])
@@ -82,37 +89,106 @@ def mask(
             allow_is_causal_skip=False,
             allow_is_bidirectional_skip=False,
             device=device,
+            dtype=dtype,
             **position,
             **others,
         )
     causal, window = pattern
     first_key = int(kv_offset)
-    rule = MaskRule(
-        causal, window, int(q_offset) - first_key, _present(attention_mask, first_key, kv_length)
+    present = _present(attention_mask, first_key, kv_length)
+    rule = MaskRule(causal, window, int(q_offset) - first_key, present)
+    return RuleMask.of(rule, (batch_size, 1, q_length, kv_length), device, dtype)
+
+
+class RuleMask(Tensor):
+    """A mask to add to logits, 0 = keep, that is a rule until somebody looks at its entries.
+
+    Models hand it on as it is, and no table is ever built. Where one cuts or joins its mask, the
+    table is built then, and what comes out is an ordinary mask.
+
+    >>> made = RuleMask.of(MaskRule(causal=True, window=2), (1, 1, 3, 3))
+    >>> made.shape, (made[0, 0] == 0).int().tolist(), type(made[0, 0]).__name__
+    (torch.Size([1, 1, 3, 3]), [[1, 0, 0], [1, 1, 0], [0, 1, 1]], 'Tensor')
+    """
+
+    rule: MaskRule
+    _built: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        rule: MaskRule,
+        shape: tuple[int, int, int, int],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> RuleMask:
+        """The mask ``[B, 1, T_q, T_k]`` of ``rule``; its own entries take no memory."""
+        made = torch.zeros(1, dtype=dtype, device=device).expand(shape).as_subclass(cls)
+        made.rule, made._built = rule, None
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Shape and type are those of the mask; anything else is asked of the table."""
+        with torch._C.DisableTorchFunctionSubclass():
+            if func in _OF_THE_SHAPE or _takes_all(func, args):
+                return args[0] if _takes_all(func, args) else func(*args, **(kwargs or {}))
+            return func(*_with_tables(args), **_with_tables(kwargs or {}))
+
+    def table(self) -> Tensor:
+        """The mask as a table; it is built once."""
+        if self._built is None:
+            keep = self.rule.table(self.shape[2], self.shape[3], self.device).expand(self.shape)
+            hidden = torch.finfo(self.dtype).min
+            self._built = torch.zeros_like(keep, dtype=self.dtype).masked_fill(~keep, hidden)
+        return self._built
+
+
+_OF_THE_SHAPE = {
+    Tensor.size,
+    Tensor.dim,
+    Tensor.numel,
+    Tensor.is_floating_point,
+    *(
+        getattr(Tensor, name).__get__
+        for name in ("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda")
+    ),
+}
+"""What is asked of a mask without looking at its entries."""
+
+
+def _takes_all(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Whether this is an index that leaves nothing out, such as ``mask[:, :, :, :T_k]``."""
+    if func is not Tensor.__getitem__ or not isinstance(args[0], RuleMask):
+        return False
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    shape = args[0].shape
+    return len(index) <= len(shape) and all(
+        isinstance(part, slice) and part.indices(size) == (0, size, 1)
+        for part, size in zip(index, shape, strict=False)
     )
-    plain = causal and rule.present is None and rule.reaches_all(q_length, kv_length)
-    if plain and rule.offset == kv_length - q_length:
-        return None
-    return stands_for(rule, (batch_size, 1, q_length, kv_length), device)
 
 
-def stands_for(rule: MaskRule, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
-    """A mask of ``shape`` that stands for ``rule``."""
-    made = torch.zeros((1,) * len(shape), dtype=torch.bool, device=device).expand(shape)
-    setattr(made, RULE, rule)
-    return made
-
-
-def rule_of(attention_mask: Tensor) -> MaskRule | None:
-    """The rule that a mask stands for; None for a table of its own."""
-    rule: MaskRule | None = getattr(attention_mask, RULE, None)
-    return rule
+def _with_tables(given: Any) -> Any:
+    if isinstance(given, RuleMask):
+        return given.table()
+    if isinstance(given, tuple | list):
+        return type(given)(_with_tables(part) for part in given)
+    if isinstance(given, dict):
+        return {name: _with_tables(part) for name, part in given.items()}
+    return given
 
 
 def _table(**arguments: Any) -> Tensor | None:
-    from transformers.masking_utils import sdpa_mask
+    from transformers.masking_utils import eager_mask
 
-    made: Tensor | None = sdpa_mask(**arguments)
+    made: Tensor | None = eager_mask(**arguments)
     return made
 
 
