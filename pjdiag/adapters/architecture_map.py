@@ -76,6 +76,7 @@ class ArchitectureMap:
     """The field with the largest size that queries and keys may have."""
     sinks: str = "self_attn.sinks"
     num_layers: tuple[str, ...] = ("num_hidden_layers",)
+    """Where none of them is stated, the list of layer types is counted."""
     num_heads: tuple[str, ...] = ("num_attention_heads",)
     num_kv_heads: tuple[str, ...] = ("num_key_value_heads",)
     head_dim: tuple[str, ...] = ("head_dim",)
@@ -86,7 +87,9 @@ class ArchitectureMap:
     """``all``; ``listed``: those that ``no_rope_layers`` marks with 1; ``windowed``: those with
     a window; ``windowed_or_all``: all where the configuration states no window."""
     rope_switch: str = ""
-    """The flag without which no layer rotates."""
+    """The field that must be true or ``rope``; with anything else no layer rotates."""
+    rope_backwards: bool = False
+    """Later tokens turn by a negative angle."""
     no_rope_interval: str = ""
     """The field with the interval of layers without rotation, where the list is missing."""
     theta_by_layer_type: Mapping[str, float] | None = None
@@ -108,6 +111,8 @@ class ArchitectureMap:
     softcap: str = ""
     layer_types: tuple[str, ...] = ("layer_types",)
     """Fields with the kind of each layer."""
+    layer_types_needed: bool = False
+    """Whether nothing else tells the kinds apart."""
     window: str = "sliding_window"
     window_layers: str = "none"
     """``none``, ``all``, or ``listed``: those that ``layer_types`` marks, else by ``pattern``

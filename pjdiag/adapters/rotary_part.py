@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from pjdiag.adapters.projections import rotary_pairs
 from pjdiag.adapters.protocol import ChannelSpectrum, Loaded, MultiplicativeSpectrum, Sourced
 from pjdiag.adapters.rope_fields import RopeFields
+from pjdiag.position.transforms import RotaryTransform
 from pjdiag.terms import Mechanism
 
 
@@ -38,6 +40,17 @@ def rotary_part(
         unread_reason=unread_reason,
         approximate=approximate,
     )
+
+
+def backwards(part: MultiplicativeSpectrum, head_dim: int) -> MultiplicativeSpectrum:
+    """The part for a class whose later tokens turn by a negative angle."""
+    frequencies, layout = part.inv_freq.value, part.rope_layout.value
+    if frequencies is None or layout is None:
+        return part
+    turned = RotaryTransform(
+        head_dim, -np.asarray(frequencies), layout, part.attention_factor.value
+    )
+    return replace(part, transform=partial(Loaded, turned))
 
 
 def _spectrum(read: Callable[[], Loaded], rope: RopeFields, layout: str, scale: float) -> Loaded:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.protocol import Sourced
+from pjdiag.checkpoint.text import shown
 from pjdiag.errors import CheckpointError
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -21,6 +22,7 @@ OTHER_KINDS = {
     "moe": "no attention",
     "mlp": "no attention",
 }
+MOST_LAYERS = 10_000
 EVERY_KEY = "architecture: every earlier key"
 LISTS = "correct config.json, or take the file of the original checkpoint"
 
@@ -57,6 +59,23 @@ def layer_kinds(mapped: ArchitectureMap, fields: ConfigFields, num_layers: int) 
     return [LayerKind(*entry) for entry in zip(types.value, windows, rotation, strict=True)]
 
 
+def layer_count(mapped: ArchitectureMap, fields: ConfigFields) -> int:
+    """Number of layers: as stated, else as many as the list of layer types has.
+
+    Raises CheckpointError where neither is there, and for more than 10,000.
+    """
+    listed = fields.entries(*mapped.layer_types)
+    if listed.value and fields.count(*mapped.num_layers).value is None:
+        count = len(listed.value)
+    else:
+        count = fields.needed(*mapped.num_layers).value
+    if count > MOST_LAYERS:
+        raise CheckpointError(
+            f"config states {count} layers; expected at most {MOST_LAYERS}", "correct config.json"
+        )
+    return count
+
+
 def _layer_window(
     mapped: ArchitectureMap,
     fields: ConfigFields,
@@ -91,14 +110,20 @@ def _layer_types(
         types = [str(entry) for entry in stated.value]
         _check_length(stated.source, types, num_layers)
         return Sourced(types, stated.source)
+    if mapped.layer_types_needed:
+        raise CheckpointError(
+            f"config.json states no {' or '.join(mapped.layer_types)}; {mapped.name} cannot be "
+            "read without",
+            LISTS,
+        )
     if mapped.window_layers == "all" and windowed:
         return Sourced([SLIDING] * num_layers, "architecture: every layer has the window")
     if mapped.first_sliding and windowed:
         first = fields.whole(mapped.first_sliding)
         start = num_layers if first.value is None else first.value
         return Sourced([SLIDING if i >= start else FULL for i in range(num_layers)], first.source)
-    period = fields.count(mapped.pattern) if mapped.pattern else Sourced(None, "unknown")
-    if period.value is None:
+    period = fields.whole(mapped.pattern) if mapped.pattern else Sourced(None, "unknown")
+    if not period.value:
         return Sourced([FULL] * num_layers, EVERY_KEY)
     full = period.value - 1 if mapped.full_layer == "last" else 0
     types = [FULL if i % period.value == full else SLIDING for i in range(num_layers)]
@@ -113,9 +138,10 @@ def _rotation(
 ) -> list[Sourced[bool]]:
     count = len(windows)
     if mapped.rope_switch:
-        switch = fields.flag(mapped.rope_switch)
-        if not switch.value:
-            return [Sourced(False, f"{mapped.rope_switch} is false ({switch.source})")] * count
+        switch = fields.get(mapped.rope_switch)
+        if switch.value not in (True, "rope"):
+            stated = shown(switch.value) if switch.value is not None else "not stated"
+            return [Sourced(False, f"{mapped.rope_switch} is {stated} ({switch.source})")] * count
     if mapped.rope_layers == "windowed_or_all" and window.value is None:
         return [Sourced(True, f"every layer rotates: {window.source}")] * count
     if mapped.rope_layers.startswith("windowed"):
