@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pjdiag.api import (
         energy,
         inspect,
+        kernel,
         load_model,
         loo,
         mass,
@@ -35,6 +36,7 @@ _HOMES = {
     "energy": "pjdiag.api",
     "inspect": "pjdiag.api",
     "load_model": "pjdiag.api",
+    "kernel": "pjdiag.api",
     "loo": "pjdiag.api",
     "mass": "pjdiag.api",
     "nll": "pjdiag.api",
@@ -59,6 +61,7 @@ __all__ = [
     "TrainerCallback",
     "energy",
     "inspect",
+    "kernel",
     "load",
     "load_model",
     "loo",

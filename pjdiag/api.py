@@ -145,6 +145,36 @@ def verify(
     return measure(read(source), lengths, seed=seed, progress=progress)
 
 
+def kernel(
+    source: Source,
+    data: str | os.PathLike[str],
+    length: int | None = None,
+    *,
+    windows: int = 2,
+    skip_first: int = 4,
+    controls: bool = True,
+    causal: bool | None = None,
+    seed: int = 0,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+) -> Result:
+    """What each head does with the lag, on data: ``diagnostics.measured_kernel.kernel``."""
+    from pjdiag.diagnostics.measured_kernel import kernel as measure
+
+    return measure(
+        read(source, allow_pickle=allow_pickle),
+        data,
+        length,
+        windows=windows,
+        skip_first=skip_first,
+        controls=controls,
+        causal=causal,
+        seed=seed,
+        allow_pickle=allow_pickle,
+        progress=progress,
+    )
+
+
 def nll(
     source: Source,
     data: str | os.PathLike[str],

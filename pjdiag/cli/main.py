@@ -13,6 +13,7 @@ from pjdiag.cli.coercion import without_pydantic
 from pjdiag.cli.doctor_command import doctor
 from pjdiag.cli.energy_command import energy
 from pjdiag.cli.inspect_command import inspect
+from pjdiag.cli.kernel_command import kernel
 from pjdiag.cli.loo_command import loo
 from pjdiag.cli.mass_command import mass
 from pjdiag.cli.nll_command import nll
@@ -71,6 +72,7 @@ for command, panel in (
     (probe, DIAGNOSE),
     (stability, DIAGNOSE),
     (verify, DIAGNOSE),
+    (kernel, DIAGNOSE),
     (nll, DIAGNOSE),
     (train, WORK),
     (plugins, LOOK),

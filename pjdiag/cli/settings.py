@@ -24,6 +24,7 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "probe": {"length", "precision", "with_affine", "decision", "seed"},
     "stability": {"length"},
     "verify": {"length", "seed"},
+    "kernel": {"data", "length", "windows", "skip_first", "controls", "causal", "seed"},
     "nll": {"data", "length", "attention", "windows", "stride", "batch", "seed"},
 }
 """Keys of a table with a command's name, beside the shared ones."""

@@ -25,6 +25,7 @@ class LogitRule:
     window: int | None = None
     """Keys seen to the past, the token itself included, and as many to the future."""
     softcap: float | None = None
+    """Of the logits before the bias: ``softcap tanh(logit / softcap)``."""
 
 
 def sink_share(
@@ -67,12 +68,12 @@ def _logits(q: Array, k: Array, rows: Array, head: int, rule: LogitRule) -> Arra
     lags = rows[:, None] - xp.arange(k.shape[0], dtype=xp.int64, device=q.device)[None, :]
     distance = xp.abs(lags)
     logits = rule.scale * xp.astype(q @ k.T, xp.float64)
+    if rule.softcap is not None:
+        logits = rule.softcap * xp.tanh(logits / rule.softcap)
     if rule.bias_by_lag is not None:
         logits = logits + _where_lag(rule.bias_by_lag[head], distance, lags >= 0)
     if rule.bias_ahead is not None and not rule.causal:
         logits = logits + _where_lag(rule.bias_ahead[head], distance, lags < 0)
-    if rule.softcap is not None:
-        logits = rule.softcap * xp.tanh(logits / rule.softcap)
     unseen = lags < 0 if rule.causal else xp.zeros_like(lags, dtype=xp.bool)
     if rule.window is not None:
         unseen = unseen | (distance >= rule.window)

@@ -25,12 +25,12 @@ def expected(q, k, rule, first=FIRST):
                 if rule.window is not None and abs(i - j) >= rule.window:
                     continue
                 s = rule.scale * q[head, i] @ k[key_head, j]
+                if rule.softcap is not None:
+                    s = rule.softcap * np.tanh(s / rule.softcap)
                 if j <= i and rule.bias_by_lag is not None:
                     s += rule.bias_by_lag[head][i - j]
                 if j > i and rule.bias_ahead is not None:
                     s += rule.bias_ahead[head][j - i]
-                if rule.softcap is not None:
-                    s = rule.softcap * np.tanh(s / rule.softcap)
                 weights[j] = np.exp(s)
             total = sum(weights.values())
             shares.append(sum(weights.get(j, 0.0) for j in range(first)) / total)

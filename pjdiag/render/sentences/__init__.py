@@ -11,7 +11,18 @@ from pjdiag.render.text import shell_word
 from pjdiag.results import Result
 from pjdiag.terms import Family, Mechanism, Sector
 
-SENTENCES = ("inspect", "mass", "spectrum", "energy", "loo", "probe", "stability", "verify", "nll")
+SENTENCES = (
+    "inspect",
+    "mass",
+    "spectrum",
+    "energy",
+    "loo",
+    "probe",
+    "stability",
+    "verify",
+    "kernel",
+    "nll",
+)
 """Diagnostics with a module here; only the one that is shown is imported."""
 
 
@@ -72,6 +83,9 @@ def _next_words(result: Result) -> list[str]:
         return ["pjdiag", "kernel", "--data FILE"]
     if result.diagnostic == "loo":
         return ["pjdiag", "energy", *_length(result)]
+    if result.diagnostic == "kernel":
+        plain = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
+        return ["pjdiag", "inspect" if plain else "mass"]
     if result.diagnostic == "nll":
         return ["pjdiag", "stability", *_length(result)]
     if result.diagnostic == "verify":

@@ -10,7 +10,18 @@ from pjdiag.render.tables import Table, shorten
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 
-VIEWS = ("inspect", "mass", "spectrum", "energy", "loo", "probe", "stability", "verify", "nll")
+VIEWS = (
+    "inspect",
+    "mass",
+    "spectrum",
+    "energy",
+    "loo",
+    "probe",
+    "stability",
+    "verify",
+    "kernel",
+    "nll",
+)
 """Diagnostics with a module here; only the one that is shown is imported."""
 
 
