@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from pjdiag.checkpoint.config import MAX_INDEX_BYTES, read_object
+from pjdiag.checkpoint.lora import ADAPTER_CONFIG_FILE, adapter_error
 from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.errors import CheckpointError
 
@@ -71,12 +72,8 @@ def find_weights(folder: Path) -> Weights:
 
 def _only_candidate(folder: Path, names: list[str]) -> str:
     where = shown_path(folder)
-    if "adapter_config.json" in names:
-        base = read_object(folder / "adapter_config.json").get("base_model_name_or_path")
-        raise CheckpointError(
-            f"{where} holds an adapter only, base = {shown(base)}",
-            "merge the adapter into its base model and save that",
-        )
+    if ADAPTER_CONFIG_FILE in names:
+        raise adapter_error(folder, folder)
     safetensors = [name for name in names if name.endswith(".safetensors")]
     gguf = [name for name in names if name.endswith(".gguf")]
     torch = [name for name in names if PurePosixPath(name).suffix in _TORCH_SUFFIXES]

@@ -20,6 +20,13 @@ from pjdiag.checkpoint.folder import (
     check_shards,
     find_weights,
 )
+from pjdiag.checkpoint.lora import (
+    ADAPTER_CONFIG_FILE,
+    ADAPTER_FILES,
+    adapter_error,
+    is_adapter,
+    merged,
+)
 from pjdiag.checkpoint.quantised import find_quantised
 from pjdiag.checkpoint.safetensors_file import SafetensorsFile
 from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
@@ -33,11 +40,18 @@ if TYPE_CHECKING:
 Store: TypeAlias = "SafetensorsFile | TorchFile"
 
 
-def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Checkpoint:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    allow_pickle: bool = False,
+    merge_base: str | os.PathLike[str] | None = None,
+) -> Checkpoint:
     """The checkpoint at ``path``: a safetensors, GGUF or torch file, or a model folder.
 
     Only headers and config are read. A torch pickle is opened only with ``allow_pickle``, and
-    then with ``weights_only=True``. Raises CheckpointError, MissingDependencyError.
+    then with ``weights_only=True``. With ``merge_base``, a model, ``path`` is a LoRA adapter of
+    it, and its weights are read as ``W0 + (alpha/r) B A``. Raises CheckpointError,
+    MissingDependencyError.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -50,6 +64,8 @@ def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Checkpo
     """
     where = Path(path)
     try:
+        if merge_base is not None:
+            return _load_adapter(where, load(merge_base, allow_pickle=allow_pickle), allow_pickle)
         if _is_folder(where):
             return _load_folder(where, allow_pickle)
         return _load_file(where, allow_pickle)
@@ -96,6 +112,19 @@ def _load_folder(folder: Path, allow_pickle: bool) -> Checkpoint:
     return _assemble(folder, find_weights(folder), folder / CONFIG_FILE, allow_pickle)
 
 
+def _load_adapter(path: Path, base: Checkpoint, allow_pickle: bool) -> Checkpoint:
+    is_folder = _is_folder(path)
+    folder = path if is_folder else path.parent
+    names = [name for name in ADAPTER_FILES if (folder / name).exists()]
+    if is_folder and not names:
+        raise CheckpointError(
+            f"{shown_path(path)} holds no {ADAPTER_FILES[0]}", "pass the adapter's folder"
+        )
+    file = folder / names[0] if is_folder else path
+    adapter = _assemble(path, Weights((file,)), None, allow_pickle, adapter=True)
+    return merged(base, adapter, read_object(folder / ADAPTER_CONFIG_FILE))
+
+
 def _kind(path: Path) -> Kind:
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would wait for ever.
@@ -121,7 +150,14 @@ def _open(path: Path, allow_pickle: bool) -> Store:
     return TorchFile(path, mapped=mapped)
 
 
-def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: bool) -> Checkpoint:
+def _assemble(
+    path: Path,
+    weights: Weights,
+    config: Path | None,
+    allow_pickle: bool,
+    *,
+    adapter: bool = False,
+) -> Checkpoint:
     if len(weights.files) == 1 and _kind(weights.files[0]) == Kind.GGUF:
         from pjdiag.checkpoint.gguf_checkpoint import gguf_checkpoint
         from pjdiag.checkpoint.gguf_file import GgufFile
@@ -139,6 +175,8 @@ def _assemble(path: Path, weights: Weights, config: Path | None, allow_pickle: b
     headers = {name: _renamed(places[original], name) for name, original in names.items()}
     placed = {name: places[original] for name, original in names.items()}
     quantised = find_quantised(headers, placed, config_values)
+    if is_adapter(headers) and not adapter:
+        raise adapter_error(path, weights.files[0].parent)
     metadata: dict[str, str] = {}
     container: dict[str, Any] = {}
     warnings = list(weights.warnings)
