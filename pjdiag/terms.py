@@ -226,6 +226,8 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("kernel_energy", "ratio", "", "||C|| / ||b||, b the full kernel with affine"),
         ("energy_share", "share", "", "||C||^2 over the sum of ||C||^2"),
         ("degenerate", "flag", "", "the denominator is below 1e-9 of the largest component"),
+        ("fitted", "flag", "", "a fit to a tabulated bias, which has no parameters"),
+        ("r2", "share", "", "part of the tabulated bias's variance over the window that is fitted"),
     ),
     "loo": _columns(
         ("removed", "text", "", "what was taken away: order:2, fj:2, lc:2, sector:lc"),

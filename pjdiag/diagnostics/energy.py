@@ -3,54 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
-from pjdiag.diagnostics.lags import check_lengths, lag_chunks
-from pjdiag.diagnostics.mass import AFFINE_ORDER, POOLED
+from pjdiag.adapters.protocol import Layer, MultiplicativeSpectrum, Reading
+from pjdiag.diagnostics.energy_squares import (
+    Key,
+    Measure,
+    Squares,
+    kernel_squares,
+    table_squares,
+    weights_of,
+)
+from pjdiag.diagnostics.heads import (
+    LayerKernel,
+    LayerTable,
+    layers_in_words,
+    overflow,
+    sound_heads,
+    unwarned_overflow,
+)
+from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.mass import POOLED
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
-from pjdiag.position.kernel import PositionKernel, gated_components, jet_sectors
+from pjdiag.diagnostics.table_fit import (
+    BIDIRECTIONAL,
+    DICTIONARY,
+    TableFit,
+    fit_table,
+    same_tables,
+    table_by_lag,
+    unfit,
+)
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import Bucket, LagWeights, Sector, lag_buckets
 
 DEGENERATE = 1e-9
 """A denominator below this share of the largest component gives no ratio."""
 
-Key = tuple[str, int | None]
-FULL: Key = ("full", None)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How a component is weighed."""
-
-    lag_weights: LagWeights
-    centred: bool
-    """Whether each row's mean is taken out first: softmax ignores constants."""
-
-
-@dataclass
-class Squares:
-    """Weighted sums of squares over a window, in logits squared.
-
-    Keys are (sector, r) for components, (sector, None) for a sector's sum over orders, the
-    pooled ``fj+lc`` likewise; ``full`` is the whole kernel.
-    """
-
-    by_key: dict[Key, float] = field(default_factory=dict)
-    full: float = 0.0
-
-    def add(self, key: Key, value: float) -> None:
-        """Add ``value`` to the sum at ``key``."""
-        if key == FULL:
-            self.full += value
-            return
-        self.by_key[key] = self.by_key.get(key, 0.0) + value
+NO_BIAS = "no bias is added to its logits; what its rotary channels use: `pjdiag spectrum`"
 
 
 @unwarned_overflow
@@ -70,35 +63,76 @@ def energy(
     one sector's rows, over the orders for ``fj+lc``. Lags are 0..T-1, weighted equally or by
     ``T - d``; ``centred`` takes each row's mean over its lags out first, as softmax does (causal:
     every row; uniform: the last one). Aggregates add the squares of heads and layers and then
-    divide. ``lengths`` in tokens, default the train length. Raises UsageError for a length
-    below 2.
+    divide. ``lengths`` in tokens, default the train length. A tabulated bias (T5) has no
+    parameters: its components are those of a least-squares fit over the window, ``fitted`` is
+    true and ``r2`` says how much of it the fit explains (``table_fit.fit_table``). Raises
+    UsageError for a length below 2.
     """
     train_length = require_train_length(reading)
     measure = Measure(LagWeights(lag_weights), centred)
     windows = check_lengths(lengths if lengths is not None else [train_length])
     sound = sound_heads(reading, spectra=False)
     rows: list[Row] = []
-    problems: list[Skipped] = []
+    problems = [Skipped(layer.index, NO_BIAS) for layer in reading.layers if _is_rotary(layer)]
     for window in windows:
+        fits, bad = _fits(sound.tables, window, measure.lag_weights, train_length)
+        problems += [entry for entry in bad if entry not in problems]
         for bucket in (Bucket("all", 0, window - 1), *lag_buckets(train_length, window)):
             items, bad = _measure(sound.kernels, bucket, window, measure)
             problems += [entry for entry in bad if entry not in problems]
+            tabulated = [
+                HeadItem(layer.layer, head, layer.mechanism, squares)
+                for layer, fit in fits
+                for head, squares in zip(
+                    layer.heads, table_squares(fit, bucket, window, measure), strict=True
+                )
+            ]
             where = {
                 "window": window,
                 "bucket": bucket.name,
                 "lag_weights": measure.lag_weights.value,
                 "centred": centred,
             }
-            rows += [row for group in groups(items) for row in _rows(group, where)]
+            for found in (items, sorted(tabulated, key=lambda item: item.layer)):
+                rows += [row for group in groups(found) for row in _rows(group, where)]
     return outcome(
         reading,
         "energy",
         rows,
         (*sound.skipped, *problems),
+        _warnings(sound.tables),
         lengths=list(windows),
         lag_weights=measure.lag_weights.value,
         centred=centred,
+        **({"table_fit": DICTIONARY} if sound.tables else {}),
     )
+
+
+def _is_rotary(layer: Layer) -> bool:
+    """True where position enters through queries and keys alone."""
+    return bool(layer.parts) and all(
+        isinstance(part, MultiplicativeSpectrum) for part in layer.parts
+    )
+
+
+def _warnings(tables: Sequence[LayerTable]) -> list[str]:
+    two_sided = [layer.layer for layer in tables if not layer.causal]
+    return [f"{layers_in_words(two_sided)}: {BIDIRECTIONAL}"] if two_sided else []
+
+
+def _fits(
+    tables: Sequence[LayerTable], window: int, lag_weights: LagWeights, train_length: int
+) -> tuple[list[tuple[LayerTable, TableFit]], list[Skipped]]:
+    """A fit for each layer with a table; layers that share a table share the fit."""
+    reason = unfit(window)
+    if reason:
+        return [], [Skipped(layer.layer, reason) for layer in tables]
+    weights = weights_of(np.arange(window, dtype=np.float64), window, lag_weights)
+    made = []
+    for layers in same_tables(tables):
+        fit = fit_table(table_by_lag(layers[0], window), weights, train_length)
+        made += [(layer, fit) for layer in layers]
+    return made, []
 
 
 def _measure(
@@ -107,10 +141,7 @@ def _measure(
     items: list[HeadItem[Squares]] = []
     problems: list[Skipped] = []
     for layer in layers:
-        if measure.centred:
-            squares = _centred_squares(layer, bucket, window, measure.lag_weights)
-        else:
-            squares = _plain_squares(layer, bucket, window, measure.lag_weights)
+        squares = kernel_squares(layer.kernel, bucket, window, measure)
         for head, value in zip(layer.heads, squares, strict=True):
             if np.isfinite([value.full, *value.by_key.values()]).all():
                 items.append(HeadItem(layer.layer, head, layer.mechanism, value))
@@ -119,78 +150,13 @@ def _measure(
     return items, problems
 
 
-def _plain_squares(
-    layer: LayerKernel, bucket: Bucket, window: int, lag_weights: LagWeights
-) -> list[Squares]:
-    squares = [Squares() for _ in layer.heads]
-    for lags in lag_chunks(bucket.first, bucket.last):
-        weights = np.ones_like(lags) if lag_weights == LagWeights.UNIFORM else window - lags
-        for key, function in _functions(layer.kernel, lags).items():
-            for head, value in enumerate((function**2) @ weights):
-                squares[head].add(key, float(value))
-    return squares
-
-
-def _centred_squares(
-    layer: LayerKernel, bucket: Bucket, window: int, lag_weights: LagWeights
-) -> list[Squares]:
-    """As ``_plain_squares``, each row's mean over its own lags 0..i taken out first."""
-    lags = np.arange(window, dtype=np.float64)
-    inside = slice(bucket.first, bucket.last + 1)
-    squares = []
-    for position in range(len(layer.heads)):
-        head = Squares()
-        for key, (function,) in _functions(layer.kernel.head(position), lags).items():
-            head.add(key, row_centred_square(function, inside, lag_weights))
-        squares.append(head)
-    return squares
-
-
-def row_centred_square(function: np.ndarray, inside: slice, lag_weights: LagWeights) -> float:
-    """``sum (C_d - mean_i C)^2`` over the lags ``inside``, what softmax can see of C ``[T]``.
-
-    Row i has the lags 0..i and their mean. Causal: over all rows i < T; uniform: over the last
-    row only. O(T).
-
-    >>> row_centred_square(np.full(5, 3.0), slice(0, 5), LagWeights.CAUSAL)
-    0.0
-    """
-    shifted = function - function.mean()
-    if lag_weights == LagWeights.UNIFORM:
-        return float((shifted[inside] ** 2).sum())
-    length = function.shape[0]
-    means = np.cumsum(shifted) / np.arange(1, length + 1)
-    later = np.cumsum(means[::-1])[::-1][inside]
-    later_square = np.cumsum((means**2)[::-1])[::-1][inside]
-    rows = np.arange(length, 0, -1)[inside]
-    part = shifted[inside]
-    return max(float((rows * part**2 - 2 * part * later + later_square).sum()), 0.0)
-
-
-def _functions(kernel: PositionKernel, lags: np.ndarray) -> dict[Key, np.ndarray]:
-    """Every function that is measured, ``[H, T]``: components, sector sums, the full kernel."""
-    parts = {sector: gated_components(kernel, sector, lags) for sector in kernel.sectors}
-    functions: dict[Key, np.ndarray] = {}
-    for sector, part in parts.items():
-        functions[sector.value, None] = part.sum(axis=1)
-        for position in range(part.shape[1]):
-            order = AFFINE_ORDER if sector == Sector.AFFINE else position
-            functions[sector.value, order] = part[:, position]
-    jets = [parts[sector] for sector in jet_sectors(kernel)]
-    if jets:
-        pooled = np.sum(jets, axis=0)
-        functions[POOLED, None] = pooled.sum(axis=1)
-        functions.update({(POOLED, order): pooled[:, order] for order in range(pooled.shape[1])})
-    functions[FULL] = np.sum([part.sum(axis=1) for part in parts.values()], axis=0)
-    return functions
-
-
 def _rows(group: Group[Squares], where: Mapping[str, Any]) -> Iterator[Row]:
     total = Squares()
     for head in group.values:
         total.full += head.full
         for key, value in head.by_key.items():
             total.add(key, value)
+    explained, variance = np.sum([head.fitted or (0.0, 0.0) for head in group.values], axis=0)
     components = _component_sum(total, [sector.value for sector in Sector])
     pooled = _component_sum(total, [POOLED])
     largest = max(value for (_, order), value in total.by_key.items() if order is not None)
@@ -207,6 +173,8 @@ def _rows(group: Group[Squares], where: Mapping[str, Any]) -> Iterator[Row]:
             kernel_energy=relative,
             energy_share=_share(own, pooled if sector == POOLED else components),
             degenerate=degenerate or degenerate_full,
+            fitted=group.values[0].fitted is not None,
+            r2=_share(float(explained), float(variance)),
         )
 
 

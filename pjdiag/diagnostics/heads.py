@@ -55,6 +55,8 @@ class LayerTable:
     table: np.ndarray
     """``[num_buckets, heads]`` in logits, float64."""
     max_distance: int
+    causal: bool
+    """Otherwise half the buckets are for the keys after the query."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,12 @@ def sound_heads(reading: Reading, *, spectra: bool = True) -> SoundHeads:
                     table = np.asarray(part.loaded.value, dtype=np.float64)[:, list(heads)]
                     found.tables.append(
                         LayerTable(
-                            layer.index, part.mechanism, heads, table, part.max_distance.value
+                            layer.index,
+                            part.mechanism,
+                            heads,
+                            table,
+                            part.max_distance.value,
+                            layer.causal.value,
                         )
                     )
             elif isinstance(part, AbsolutePositions):
@@ -111,6 +118,12 @@ def sound_spectra(reading: Reading) -> SoundHeads:
             if isinstance(part, MultiplicativeSpectrum):
                 _gather_spectrum(found, layer, part)
     return found.finished()
+
+
+def without_tables(sound: SoundHeads, why: str) -> list[Skipped]:
+    """An entry for every layer with a tabulated bias, of which a diagnostic has nothing to say."""
+    reason = f"a tabulated bias {why}; `pjdiag energy` fits it"
+    return [Skipped(layer.layer, reason) for layer in sound.tables]
 
 
 @dataclass

@@ -9,7 +9,13 @@ import numpy as np
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.attention_prior import prior_kl
-from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
+from pjdiag.diagnostics.heads import (
+    LayerKernel,
+    overflow,
+    sound_heads,
+    unwarned_overflow,
+    without_tables,
+)
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
@@ -69,7 +75,7 @@ def leave_one_out(
     sound = sound_heads(reading, spectra=False)
     removals = _removals([layer.kernel for layer in sound.kernels], order)
     rows: list[Row] = []
-    problems: list[Skipped] = []
+    problems = without_tables(sound, "has no orders or sectors to leave out")
     heads = sum(len(layer.heads) for layer in sound.kernels)
     steps = Steps(progress, heads * sum(windows))
     for window in windows:

@@ -15,6 +15,7 @@ from pjdiag.diagnostics.heads import (
     overflow,
     sound_heads,
     unwarned_overflow,
+    without_tables,
 )
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
@@ -23,7 +24,6 @@ from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import JET_SECTORS, Family, Sector
 
 POOLED = "fj+lc"
-TABULATED = "a tabulated bias has no parameter mass; `pjdiag energy` fits it"
 AFFINE_ORDER = 1
 """The affine sector is order 1 of the repeated root 1."""
 
@@ -52,7 +52,7 @@ def mass(reading: Reading) -> Result:
     """
     sound = sound_heads(reading)
     additive, problems = _additive_items(sound.kernels)
-    problems += [Skipped(layer.layer, TABULATED) for layer in sound.tables]
+    problems += without_tables(sound, "has no parameter mass")
     rows = [row for group in groups(additive) for row in _additive_rows(group)]
     multiplicative, more = _multiplicative_items(sound.spectra)
     rows += [row for group in groups(multiplicative) for row in _multiplicative_rows(group)]

@@ -14,7 +14,7 @@ from pjdiag.adapters.protocol import Reading
 from pjdiag.adapters.reading import at_length
 from pjdiag.diagnostics.code_search import MODEL, LayerCodes, Plan, Unit, search
 from pjdiag.diagnostics.hard_negative import FEWEST_LAGS, MAX_COLUMNS, Codes, hard_negative_decision
-from pjdiag.diagnostics.heads import sound_heads, unwarned_overflow
+from pjdiag.diagnostics.heads import sound_heads, unwarned_overflow, without_tables
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.nearest import Search
 from pjdiag.diagnostics.outcome import (
@@ -78,7 +78,8 @@ def probe(
     for plan in plans:
         sound = sound_heads(at_length(reading, plan.window))
         by_family, skipped = families(sound, plan.window, with_affine)
-        left_out += [e for e in (*sound.skipped, *skipped) if e not in left_out]
+        tables = without_tables(sound, "has no position codes: the lags of a bucket are one")
+        left_out += [e for e in (*sound.skipped, *skipped, *tables) if e not in left_out]
         for family, layers in by_family.items():
             searches = search(layers, plan, steps)
             codes = partial(model_codes, layers)

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.heads import LayerKernel, overflow, sound_heads, unwarned_overflow
+from pjdiag.diagnostics.heads import (
+    LayerKernel,
+    overflow,
+    sound_heads,
+    unwarned_overflow,
+    without_tables,
+)
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.outcome import (
     check_train_length,
@@ -65,7 +71,7 @@ def stability(
     sound = sound_heads(reading, spectra=False)
     steps = Steps(progress, sum(len(layer.heads) for layer in sound.kernels) * sum(windows))
     rows: list[Row] = []
-    problems: list[Skipped] = []
+    problems = without_tables(sound, "has no amplitudes or phases that could grow or freeze")
     for window in windows:
         found = [entry for layer in sound.kernels for entry in _layer_items(layer, window, steps)]
         for sector in (None, *Sector):

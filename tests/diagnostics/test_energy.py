@@ -124,7 +124,7 @@ def test_chunks_make_no_difference(tmp_path, monkeypatch):
     path = full_native(tmp_path / "m.safetensors")
     whole = pjdiag.energy(path, [5000])
     monkeypatch.setattr(
-        import_module("pjdiag.diagnostics.energy"),
+        import_module("pjdiag.diagnostics.energy_squares"),
         "lag_chunks",
         lambda first, last: lag_module.lag_chunks(first, last, size=777),
     )

@@ -233,6 +233,35 @@ def energy_result(
     return result("energy", rows, provenance={"lengths": list(windows)})
 
 
+def fit_result(
+    fits: Mapping[int, tuple[float | None, Sequence[float | None]]], layers: int = 2
+) -> Result:
+    """A tabulated bias: by window the part explained, and the energies of affine, fj and lc."""
+    rows = [
+        row(
+            "energy",
+            where,
+            sector=sector,
+            jet_order=order,
+            window=window,
+            bucket="all",
+            lag_weights="uniform",
+            kernel_energy=energy,
+            degenerate=energy is None,
+            fitted=True,
+            r2=explained,
+        )
+        for window, (explained, energies) in fits.items()
+        for where in (
+            scope(mechanism="t5_bias"),
+            *(scope(layer, mechanism="t5_bias") for layer in range(layers)),
+        )
+        for sector, energy in zip(("affine", "fj", "lc"), energies, strict=True)
+        for order in (None, 1 if sector == "affine" else 0)
+    ]
+    return result("energy", rows, provenance={"lengths": list(fits)})
+
+
 def loo_result(
     figures: Mapping[str, float | None],
     length: int = 32768,

@@ -94,7 +94,7 @@ def test_layers_with_two_mechanisms_and_other_heads() -> None:
             {"inv_freq": None, "inv_freq_source": "unknown: no theta is stated"},
             "rotary frequencies unknown",
         ),
-        ({"causal": False}, "bidirectional"),
+        ({"causal": False}, "bidirectional in the only layer"),
         ({"window": 4096}, "window of 4,096 in the only layer"),
     ],
 )

@@ -16,6 +16,7 @@ from tests.render.results import (
     EVERY_RESULT,
     bias_rows,
     energy_result,
+    fit_result,
     inspect_result,
     inspect_row,
     loo_result,
@@ -176,6 +177,16 @@ def test_energy_of_an_affine_model() -> None:
     )
 
 
+def test_energy_of_a_table_says_that_it_is_a_fit() -> None:
+    assert headline(fit_result({128: (0.5, [0.1, 0.7, 0.0]), 512: (0.9, [0.9, 0.2, 0.1])})) == (
+        "Over 512 lags the tabulated bias is mostly affine recency (0.90 times its norm); "
+        "a fit of the sectors explains 90% of it"
+    )
+    assert headline(fit_result({512: (None, [None] * 3)})) == (
+        "Over 512 lags the tabulated bias is constant"
+    )
+
+
 def test_probe_counts_every_query_beyond_sixteen_train_lengths() -> None:
     assert headline(probe_result()) == (
         "At 32,768 tokens the position codes find the exact lag for 60% of the queries beyond "
@@ -290,6 +301,23 @@ def test_a_diagnostic_without_a_sentence_is_a_clear_error() -> None:
         ),
         (result("loo", []), "pjdiag inspect runs/model.safetensors"),
         (inspect_result([inspect_row(0, "none")]), ""),
+        (inspect_result([inspect_row(0, "t5_bias")]), "pjdiag energy runs/model.safetensors"),
+        (
+            inspect_result([inspect_row(0, "learned_absolute")]),
+            "pjdiag kernel runs/model.safetensors --data FILE",
+        ),
+        (
+            result("mass", [], skipped=(Skipped(0, "it is a table; `pjdiag energy` fits it"),)),
+            "pjdiag energy runs/model.safetensors",
+        ),
+        (
+            result("mass", [], skipped=(Skipped(0, "measure it: `pjdiag kernel --data`"),)),
+            "pjdiag kernel runs/model.safetensors --data FILE",
+        ),
+        (
+            fit_result({512: (0.9, [0.9, 0.2, 0.1])}),
+            "pjdiag kernel runs/model.safetensors --data FILE",
+        ),
     ],
 )
 def test_next_command(made: Result, command: str) -> None:

@@ -17,6 +17,7 @@ from tests.render.results import (
     JETS,
     bias_rows,
     energy_result,
+    fit_result,
     inspect_result,
     inspect_row,
     loo_result,
@@ -232,6 +233,25 @@ def test_lag_buckets_are_columns_in_words() -> None:
     table = tables["Functional energy by lag bucket, 32,768 tokens"]
     assert titles(table)[3:] == ["train", "1-4 L"]
     assert texts(table)[0] == ["model", "both jets", "0", "0.950", "0.950"]
+
+
+def test_a_fit_has_a_table_of_its_own() -> None:
+    made = fit_result({128: (0.5, [0.1, 0.7, 0.0]), 512: (None, [None] * 3)}, layers=0)
+    (table,) = view(made, Scope.MODEL, False)
+    assert titles(table) == [
+        "scope", "lags", "explained", "affine recency kernel energy", "Fourier-jet kernel energy",
+        "light-cone kernel energy",
+    ]  # fmt: skip
+    assert texts(table) == [
+        ["model", "128", "50.0%", "0.100", "0.700", "0"],
+        ["model", "512", "undefined", "degenerate", "degenerate", "degenerate"],
+    ]
+    both = (*energy_result(layers=0).rows, *made.rows)
+    assert [table.title for table in view(result("energy", both), Scope.MODEL, False)] == [
+        "Functional energy by jet order",
+        "Functional energy by lag bucket, 32,768 tokens",
+        "Sectors fitted to the tabulated bias",
+    ]
 
 
 def test_one_jet_sector_is_not_shown_twice() -> None:

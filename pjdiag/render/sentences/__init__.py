@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from importlib import import_module
 
@@ -24,6 +25,10 @@ SENTENCES = (
     "nll",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
+
+
+MEASURE = ["pjdiag", "kernel", "--data FILE"]
+"""What to do where the weights alone say no more."""
 
 
 def headline(result: Result) -> str:
@@ -72,15 +77,13 @@ def _target(result: Result) -> list[str]:
 
 def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "inspect":
-        silent = {Mechanism.NONE.value, Mechanism.UNKNOWN.value, Mechanism.LEARNED_ABSOLUTE.value}
-        speaks = any(row.get("mechanism") not in silent for row in result.rows)
-        return ["pjdiag", "mass"] if speaks else []
+        return _after_inspect(result)
     if not result.rows:
-        return ["pjdiag", "inspect"]
+        return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
         return _after_mass(result)
-    if result.diagnostic == "spectrum":
-        return ["pjdiag", "kernel", "--data FILE"]
+    if result.diagnostic == "spectrum" or result.select(fitted=True):
+        return MEASURE
     if result.diagnostic == "loo":
         return ["pjdiag", "energy", *_length(result)]
     if result.diagnostic == "kernel":
@@ -101,6 +104,27 @@ def _length(result: Result) -> list[str]:
     """The longest length asked for, where that was not the default."""
     longest = max(result.provenance.get("lengths") or [0])
     return [f"--length {longest}"] if longest > (result.checkpoint.get("train_length") or 0) else []
+
+
+def _after_inspect(result: Result) -> list[str]:
+    """What the parameters tell; of a table only a fit; of absolute positions nothing."""
+    silent = {Mechanism.NONE, Mechanism.UNKNOWN, Mechanism.LEARNED_ABSOLUTE}
+    speaking = {row.get("mechanism") for row in result.rows} - silent
+    if speaking == {Mechanism.T5_BIAS}:
+        return ["pjdiag", "energy"]
+    if speaking:
+        return ["pjdiag", "mass"]
+    absolute = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
+    return MEASURE if absolute else []
+
+
+def _named_in_reasons(result: Result) -> list[str]:
+    """The command that a reason for leaving a layer out points to."""
+    for entry in result.skipped:
+        found = re.search(r"`pjdiag ([a-z]+)", entry.reason)
+        if found is not None:
+            return MEASURE if found[1] == MEASURE[1] else ["pjdiag", found[1]]
+    return []
 
 
 def _after_mass(result: Result) -> list[str]:

@@ -6,7 +6,7 @@ from pjdiag.render import numbers
 from pjdiag.render.places import Place
 from pjdiag.render.sentences._common import about, plural
 from pjdiag.render.text import listed
-from pjdiag.render.views.energy import ALL_LAGS, POOLED
+from pjdiag.render.views.energy import ALL_LAGS, POOLED, fitted_sectors
 from pjdiag.results import Result, Row
 from pjdiag.terms import JET_SECTORS, SECTOR_TITLES, Sector
 
@@ -21,8 +21,11 @@ def headline(result: Result) -> str:
 def sentence(place: Place) -> str:
     """Orders by their share of the jets' energy over the longest window."""
     window = max(row["window"] for row in place.rows)
-    rows = [row for row in place.rows if row["window"] == window and row["bucket"] == ALL_LAGS]
+    here = [row for row in place.rows if row["window"] == window and row["bucket"] == ALL_LAGS]
     lead = f"over {numbers.count(window)} lags"
+    rows = [row for row in here if not row.get("fitted")]
+    if not rows:
+        return f"{lead} {_fitted(here)}"
     jets = {name: orders for name in JET_NAMES if (orders := _orders(rows, name))}
     parts = []
     if jets:
@@ -32,6 +35,20 @@ def sentence(place: Place) -> str:
     if affine is not None:
         parts.append(affine if parts else f"{lead} {affine}")
     return "; ".join(parts) if parts else f"{lead} no sector has energy"
+
+
+def _fitted(rows: list[Row]) -> str:
+    """What a tabulated bias looks like."""
+    sectors = fitted_sectors(rows)
+    if all(row.get("r2") is None for row in sectors):
+        return "the tabulated bias is constant"
+    largest = max(sectors, key=lambda row: row.get("kernel_energy") or 0.0)
+    title = SECTOR_TITLES[Sector(largest["sector"])]
+    size, explained = numbers.figure(largest["kernel_energy"], 2), numbers.percent(largest["r2"])
+    return (
+        f"the tabulated bias is mostly {title} ({size} times its norm); "
+        f"a fit of the sectors explains {explained} of it"
+    )
 
 
 def _orders(rows: list[Row], sector: str) -> list[Row]:

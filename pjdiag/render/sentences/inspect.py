@@ -119,8 +119,12 @@ def _windows(by_layer: Layers) -> list[str]:
             sizes.setdefault(rows[0]["window"], []).append(layer)
     told = []
     for size, layers in sizes.items():
-        where = _all(len(layers)) if len(layers) == len(by_layer) else f"{len(layers)} layers"
-        told.append(f"window of {numbers.count(size)} in {where}")
-    if any(row.get("causal") is False for rows in by_layer.values() for row in rows):
-        told.append("bidirectional")
+        told.append(f"window of {numbers.count(size)} in {_part(len(layers), len(by_layer))}")
+    both = sum(rows[0].get("causal") is False for rows in by_layer.values())
+    if both:
+        told.append(f"bidirectional in {_part(both, len(by_layer))}")
     return told
+
+
+def _part(count: int, total: int) -> str:
+    return _all(total) if count == total else f"{count} {plural('layer', count)}"

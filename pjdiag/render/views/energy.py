@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title, places, split_to_fit
-from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell, share_cell
+from pjdiag.render.tables import BLANK, UNDEFINED, Cell, Header, Table, figure_cell, share_cell
 from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Scope, Sector
 
@@ -17,6 +17,12 @@ SET_TITLES = {POOLED: "both jets", **{sector.value: SECTOR_TITLES[sector] for se
 DEGENERATE = Cell("degenerate")
 MEANING = "energy = ||C_r|| / ||sum over the orders||, above 1 where orders cancel"
 SHARE_MEANING = "share: of all sectors' squared norms, for both jets of their orders'"
+FITTED = (Sector.AFFINE, Sector.FJ, Sector.LC)
+"""The order in which sectors are fitted to a table."""
+FIT_NOTE = (
+    "a fit, not parameters: each sector is what it adds to those on its left; kernel energy = "
+    "||C|| / ||bias||, explained = part of the variance, both apart from a constant"
+)
 KERNEL_MEANING = "kernel energy = ||C|| / ||full kernel||"
 
 Key = tuple[str, int | None]
@@ -28,14 +34,17 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
 
     Where that is more than a screen, layers and heads take one line each.
     """
-    found = places(result.rows, by)
-    windows = sorted({row["window"] for row in result.rows})
+    fits = _fit_table(places([row for row in result.rows if row.get("fitted")], by))
+    rows = [row for row in result.rows if not row.get("fitted")]
+    windows = sorted({row["window"] for row in rows})
     if not windows:
-        return []
+        return [fits]
+    found = places(rows, by)
     longest = windows[-1]
     detailed, compact = (found, []) if all_rows else split_to_fit(found, _line_count)
     buckets = _bucket_table(detailed if all_rows else found[:1], longest)
-    return [_window_table(detailed, windows, result), _scope_table(compact, longest), buckets]
+    tables = [_window_table(detailed, windows, result), _scope_table(compact, longest), buckets]
+    return [*tables, fits]
 
 
 def _window_table(found: Sequence[Place], windows: Sequence[int], result: Result) -> Table:
@@ -69,6 +78,44 @@ def _window_table(found: Sequence[Place], windows: Sequence[int], result: Result
         f"{' and '.join(weights)} lag weights",
     ]
     return Table("Functional energy by jet order", headers, tuple(lines), "; ".join(told))
+
+
+def _fit_table(found: Sequence[Place]) -> Table:
+    """A tabulated bias: what the fit explains of it, and how large each fitted sector is."""
+    headers = (
+        Header("scope", key=True, group=True),
+        Header("lags", numeric=True, key=True),
+        Header("explained", numeric=True),
+        *(Header(f"{SECTOR_TITLES[sector]}\nkernel energy", numeric=True) for sector in FITTED),
+    )
+    lines = []
+    for place in found:
+        rows = {(row["window"], row["sector"]): row for row in fitted_sectors(place.rows)}
+        for window in sorted({window for window, _ in rows}):
+            sectors = [rows.get((window, sector.value)) for sector in FITTED]
+            first = next(row for row in sectors if row is not None)
+            constant = first.get("r2") is None
+            lines.append(
+                (
+                    Cell(place.label),
+                    Cell(numbers.count(window)),
+                    UNDEFINED if constant else share_cell(first["r2"]),
+                    *(_kernel(row) for row in sectors),
+                )
+            )
+    return Table("Sectors fitted to the tabulated bias", headers, tuple(lines), FIT_NOTE)
+
+
+def fitted_sectors(rows: Iterable[Row]) -> list[Row]:
+    """Of each fitted sector the row of all its orders, over whole windows."""
+    return [
+        row
+        for row in rows
+        if row.get("fitted")
+        and row["bucket"] == ALL_LAGS
+        and row.get("jet_order") is None
+        and row["sector"] != POOLED
+    ]
 
 
 def _scope_table(found: Sequence[Place], window: int) -> Table:
