@@ -98,9 +98,10 @@ def attention_modules(checkpoint: Checkpoint) -> list[Found]:
             continue
         path, kind = matched[1], matched[2]
         latent = re.fullmatch(LATENT, kind, re.I) is not None
-        beside = _key_beside(kind)
-        key = f"{path}.{beside}.weight" if path else f"{beside}.weight"
-        by_path[path] = Found(path, name, key if key in checkpoint.headers else None, latent)
+        fused = re.fullmatch(FUSED, kind, re.I) is not None
+        key = f"{path}.{_key_beside(kind)}.weight".lstrip(".")
+        apart = not fused and key in checkpoint.headers
+        by_path[path] = Found(path, name, key if apart else None, latent)
     return sorted(by_path.values(), key=lambda module: _numbers(module.path))
 
 

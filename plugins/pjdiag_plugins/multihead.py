@@ -19,7 +19,12 @@ from pjdiag.adapters.projections import (
 from pjdiag.adapters.protocol import UNKNOWN, Part
 from pjdiag.adapters.rope_fields import train_length
 from pjdiag.checkpoint import Checkpoint
-from pjdiag_plugins.position_tables import SINUSOIDAL, is_sinusoidal, position_table
+from pjdiag_plugins.position_tables import (
+    SINUSOIDAL,
+    PositionTable,
+    is_sinusoidal,
+    position_table,
+)
 from pjdiag_plugins.shared import unknown_part
 
 FUSED = re.compile(r"(.*?)\.?in_proj_weight")
@@ -83,7 +88,7 @@ class MultiheadAdapter:
         modules = _modules(checkpoint)
         if found.value is not None or not modules:
             return found
-        table = position_table(checkpoint, modules[0].width)
+        table = _table(checkpoint, modules[0])
         if table is None:
             return found
         return Sourced(table.positions, f"tensor {table.name}")
@@ -91,7 +96,7 @@ class MultiheadAdapter:
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
     ) -> Iterator[Layer | SkippedLayer]:
-        """Every self-attention in the order of the file, numbered through."""
+        """Every self-attention, the encoder's first, numbered through."""
         del train_length, eval_length
         heads = ConfigFields(checkpoint.config, {}).count(*HEADS)
         for index, module in enumerate(_modules(checkpoint)):
@@ -108,7 +113,20 @@ def _modules(checkpoint: Checkpoint) -> list[Module]:
         height, width = header.shape
         if not _crosses(checkpoint, matched[1]) and height in (width, 3 * width):
             found.append(Module(matched[1], width))
-    return found
+    return sorted(found, key=_place)
+
+
+def _place(module: Module) -> tuple[int, list[tuple[str, int]]]:
+    """An encoder's modules go first, a decoder's last, each by its numbers.
+
+    >>> names = ("decoder.1", "encoder.10", "encoder.9")
+    >>> [module.name for module in sorted((Module(name, 1) for name in names), key=_place)]
+    ['encoder.9', 'encoder.10', 'decoder.1']
+    """
+    parts = module.name.split(".")
+    stack = 0 if "encoder" in parts else 2 if "decoder" in parts else 1
+    numbered = [("", int(part)) if part.isdecimal() else (part, 0) for part in parts]
+    return stack, numbered
 
 
 def _crosses(checkpoint: Checkpoint, name: str) -> bool:
@@ -150,12 +168,15 @@ def _layer(
     )
 
 
+def _table(checkpoint: Checkpoint, module: Module) -> PositionTable | None:
+    stack = module.name.partition(".")[0]
+    own = position_table(checkpoint, module.width, f"{stack}.")
+    return own or position_table(checkpoint, module.width)
+
+
 def _positions(checkpoint: Checkpoint, module: Module) -> tuple[Part, tuple[str, ...]]:
     """The table of the module's stack, else of the whole model, else what is not known."""
-    stack = module.name.partition(".")[0]
-    table = position_table(checkpoint, module.width, f"{stack}.") or position_table(
-        checkpoint, module.width
-    )
+    table = _table(checkpoint, module)
     if table is None:
         return unknown_part(NO_TABLE), (NO_TABLE,)
     if is_sinusoidal(checkpoint, table):
