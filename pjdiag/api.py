@@ -28,6 +28,7 @@ def read(
     source: Source,
     *,
     allow_pickle: bool = False,
+    merge_base: str | os.PathLike[str] | None = None,
     train_length: int | None = None,
     eval_length: int | None = None,
     strict: bool = False,
@@ -35,13 +36,14 @@ def read(
 ) -> Reading:
     """A checkpoint's layers in effective values; a reading passes through unchanged.
 
-    Raises CheckpointError, AdapterError, UsageError or InconclusiveError, each saying what
-    was found and what to do next.
+    With ``merge_base``, a model, ``source`` is the path of a LoRA adapter of it. Raises
+    CheckpointError, AdapterError, UsageError or InconclusiveError, each saying what was found and
+    what to do next.
     """
     if isinstance(source, Reading):
         return source
     if not isinstance(source, Checkpoint):
-        source = checkpoints.load(source, allow_pickle=allow_pickle)
+        source = checkpoints.load(source, allow_pickle=allow_pickle, merge_base=merge_base)
     return adapters.read(
         source,
         train_length=train_length,
@@ -230,13 +232,13 @@ def patch(
     >>> model.config.pjdiag["train_length"], model.config.pjdiag["sectors"]
     (512, ['affine'])
     """
+    from pjdiag.models import patching
     from pjdiag.models.patch_settings import PatchSettings
-    from pjdiag.models.patching import patch as add
 
+    patching.require_patchable(model)
     if train_length is None:
-        config = getattr(model, "config", None)
-        train_length = patch_length(config.to_dict() if config is not None else {}).value
-    return add(model, PatchSettings(train_length, sectors, max_order, rho))
+        train_length = patch_length(model.config.to_dict()).value  # type: ignore[operator,union-attr]
+    return patching.patch(model, PatchSettings(train_length, sectors, max_order, rho))
 
 
 def patch_length(config: Mapping[str, Any]) -> adapters.Sourced[int]:
@@ -275,7 +277,9 @@ def load_model(
     """
     from pjdiag.checkpoint import native, patched
 
-    source = path if isinstance(path, Checkpoint) else checkpoints.load(path, allow_pickle=allow_pickle)
+    source = (
+        path if isinstance(path, Checkpoint) else checkpoints.load(path, allow_pickle=allow_pickle)
+    )
     if native.is_native(source) or native.is_research(source):
         return native.load_model(source)
     if patched.is_patched(source) or patched.states_patch(source):

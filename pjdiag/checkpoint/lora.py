@@ -27,6 +27,8 @@ ADAPTER_CONFIG_FILE = "adapter_config.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 WHAT_TO_DO = "pass its base model too: --base DIR, or load(path, merge_base=DIR)"
 _LORA = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$|bias$)[^.]+)?(?:\.weight)?")
+MERGED = " + lora"
+"""At the end of the format of a base model with an adapter's changes."""
 _PREFIX = "base_model.model."
 _OTHER_BASE = ("pissa", "olora", "corda", "loftq")
 """Ways to begin that take a part out of the base weights: the saved base is not the whole."""
@@ -123,11 +125,11 @@ def merged(base: Checkpoint, adapter: Checkpoint, config: Mapping[str, Any]) -> 
             raise _misfit(name, adapter.headers[original].shape, base.headers[name].shape)
         headers[name] = replace(adapter.headers[original], name=name)
         places[name] = adapter.places[original]
-    note = f"{len(pairs)} weights are changed by the adapter {shown_path(adapter.path)}"
+    note = f"weights that the adapter {shown_path(adapter.path)} changes: {len(pairs)}"
     return replace(
         base,
         path=adapter.path,
-        format=f"{base.format} + lora",
+        format=base.format + MERGED,
         headers=headers,
         places=places,
         files=(*base.files, *adapter.files),

@@ -101,6 +101,14 @@ class Common:
             rich_help_panel=TARGET,
         ),
     ] = False
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="CHECKPOINT is a LoRA adapter: read this base model with its changes.",
+            rich_help_panel=TARGET,
+        ),
+    ] = None
     strict: Annotated[
         bool,
         typer.Option("--strict", help="A skipped layer is an error.", rich_help_panel=TARGET),

@@ -43,6 +43,7 @@ def run(
     reading = api.read(
         checkpoint_or_sample(common.checkpoint, quiet=common.quiet),
         allow_pickle=common.allow_pickle,
+        merge_base=common.base,
         train_length=common.train_length,
         eval_length=eval_length,
         strict=common.strict,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.lora import MERGED
 from pjdiag.checkpoint.native import is_native, is_research
 from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
 from pjdiag.diagnostics.token_data import TokenData
@@ -71,6 +72,11 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     without torch.
     """
     checkpoint = reading.checkpoint
+    if checkpoint.format.endswith(MERGED):
+        raise AdapterError(
+            "a base model with the changes of an adapter is read here, and not run",
+            "merge it with peft (merge_and_unload), save the model and pass its folder",
+        )
     native = is_native(checkpoint) or is_research(checkpoint)
     if not native and not runs_in_transformers(checkpoint.path, checkpoint.config):
         raise AdapterError(
