@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pjdiag.adapters import Layer, SkippedLayer, Sourced
+from pjdiag.adapters import AbsolutePositions, Layer, SkippedLayer, Sourced
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.layer_tensors import Geometry
@@ -87,15 +87,18 @@ class AbsoluteAdapter(PlacedAdapter):
         del fields
         return 0
 
+    def stated(self, fields: ConfigFields) -> Sourced[int | None]:
+        """Positions that the configuration states."""
+        return fields.count(*self.lengths)
+
+    def table(self, around: Around) -> AbsolutePositions:
+        """The table of positions, as stored or as stated."""
+        reserved = self.reserved(around.fields)
+        return absolute_part(around.checkpoint, self.tables, self.stated(around.fields), reserved)
+
     def placed(self, layer: Layer, around: Around) -> Layer | SkippedLayer:
-        """The layer with its table; its scale where the class has one of its own."""
-        part = absolute_part(
-            around.checkpoint,
-            self.tables,
-            around.fields.count(*self.lengths),
-            self.reserved(around.fields),
-        )
-        return replace(layer, parts=(part,))
+        """The layer with its table."""
+        return replace(layer, parts=(self.table(around),))
 
 
 class GPT2Adapter(AbsoluteAdapter):

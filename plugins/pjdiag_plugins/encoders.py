@@ -94,14 +94,13 @@ class EncoderAdapter(AbsoluteAdapter):
         padding = fields.get("pad_token_id").value
         return padding + 1 if isinstance(padding, int) and 0 <= padding < 16 else 2
 
+    def stated(self, fields: ConfigFields) -> Sourced[int | None]:
+        """Positions that the configuration states, without the reserved rows that it counts."""
+        return _without(super().stated(fields), self.reserved(fields))
+
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
         """L from the configuration, without the reserved rows that it counts."""
-        found, reserved = super().train_length(checkpoint), self.reserved(self.fields(checkpoint))
-        if found.value is None or not reserved:
-            return found
-        return Sourced(
-            found.value - reserved, f"{found.source}, less {reserved} rows that are no position"
-        )
+        return _without(super().train_length(checkpoint), self.reserved(self.fields(checkpoint)))
 
     def placed(self, layer: Layer, around: Around) -> Layer | SkippedLayer:
         """The layer with the positions that ``position_embedding_type`` names."""
@@ -195,3 +194,17 @@ class AlbertAdapter(EncoderAdapter):
         name = self.map.layer.replace("albert_layers.0.", f"albert_layers.{member}.")
         chosen = AlbertAdapter(replace(self.map, layer=name))
         return list(super(AlbertAdapter, chosen).layers(checkpoint, train_length, eval_length))
+
+
+def _without(found: Sourced[int | None], reserved: int) -> Sourced[int | None]:
+    if found.value is None or not reserved:
+        return found
+    if found.value <= reserved:
+        raise CheckpointError(
+            f"{found.source} is {found.value}; expected more than the {reserved} rows that are no "
+            "position",
+            "correct config.json",
+        )
+    return Sourced(
+        found.value - reserved, f"{found.source}, less {reserved} rows that are no position"
+    )

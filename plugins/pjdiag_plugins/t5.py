@@ -16,7 +16,7 @@ from pjdiag.position.relative_bias import bucket_starts
 from pjdiag.terms import Mechanism
 from pjdiag_plugins.checked import check_shapes, not_finite
 from pjdiag_plugins.encoders import EncoderAdapter
-from pjdiag_plugins.shared import Around, absolute_part, bidirectional
+from pjdiag_plugins.shared import Around, bidirectional
 
 T5 = ArchitectureMap(
     name="t5",
@@ -144,13 +144,7 @@ class MPNetAdapter(EncoderAdapter):
         name = f"{around.prefix}{MPNET_TABLE}"
         distance = Sourced(MPNET_DISTANCE, "architecture")
         table = tabulated(around.checkpoint, name, bidirectional(layer), buckets, distance)
-        positions = absolute_part(
-            around.checkpoint,
-            self.tables,
-            around.fields.count("max_position_embeddings"),
-            self.reserved(around.fields),
-        )
-        return replace(bidirectional(layer), parts=(table, positions))
+        return replace(bidirectional(layer), parts=(table, self.table(around)))
 
 
 def tabulated(
