@@ -164,7 +164,9 @@ class TransformersRunner:
         batch, length = ids.shape
         if not is_attached(self.model):
             pairs = batch * execution.num_heads(self.model) * length**2
-            what = f"attention over {length:,} tokens, which this architecture builds whole,"
+            what = (
+                f"the attention tables of {length:,} tokens, which this architecture builds whole,"
+            )
             _require(4 * TABLE_COPIES * pairs, what, "pass a shorter --length or --batch 1")
         execution.run(self.model, ids, present, observe)
 
@@ -185,7 +187,7 @@ def _require(needed: int, what: str, hint: str) -> None:
     available = memory_available()
     if available is not None and needed > available:
         raise UsageError(
-            f"{what} needs about {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB "
+            f"{what} need about {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB "
             "are available",
             hint,
         )

@@ -17,6 +17,8 @@ from torch.nn.functional import cross_entropy
 from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface.attention import attach, behind_interface, observed
 from pjdiag.models.huggingface.loading import quiet
+from pjdiag.models.patch_settings import CONFIG_KEY, PatchSettings
+from pjdiag.models.patching import patch
 from pjdiag.models.running import Observer
 
 HEAD_ELEMENTS = 2**26
@@ -68,12 +70,16 @@ def losses(
 
 
 def fresh(model: Any, seed: int) -> Any:
-    """The architecture of ``model``, freshly initialised; torch's random state is left alone."""
+    """The architecture of ``model``, freshly initialised; torch's random state is left alone.
+
+    A patched model comes with its PJ-bias, which starts at 0.
+    """
     config = copy.deepcopy(model.config)
+    stated = getattr(config, CONFIG_KEY, None)
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = type(model)(config)
-    return prepared(made.to(model.dtype).eval())
+        made = type(model)(config).to(model.dtype).eval()
+    return prepared(made if stated is None else patch(made, PatchSettings.from_config(stated)))
 
 
 def vocabulary(model: Any) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -29,6 +31,7 @@ TOKENIZER_FILES = (
 )
 UNUSED = ("pooler", "position_ids", "rotary_emb.inv_freq", "masked_bias", "attn.bias")
 """Parts of a name that no attention needs from the file."""
+LAYER = re.compile(r"(.*?)\.(\d+)\.")
 FAILURES = (
     ArithmeticError,
     AssertionError,
@@ -74,9 +77,9 @@ def load(
     A causal language model with its head where the configuration names one; of an encoder the
     bare model; of an encoder-decoder model the encoder. With ``as_saved`` the class that the
     configuration names under ``architectures``, where transformers has it. Torch pickles are read
-    only with ``allow_pickle``, and never as code. Raises AdapterError for an architecture that transformers
-    does not have or cannot build, CheckpointError for weights that are missing or do not fit,
-    MissingDependencyError where transformers or a reader of the format is not installed.
+    only with ``allow_pickle``, and never as code. Raises AdapterError for an architecture that
+    transformers does not have or cannot build, CheckpointError for weights that are missing or do
+    not fit, MissingDependencyError where transformers or a reader is not installed.
     """
     place = find(path)
     transformers = _transformers()
@@ -89,9 +92,11 @@ def load(
             config=config,
             dtype=precision if precision == "auto" else getattr(torch, precision),
             use_safetensors=None if allow_pickle or place.gguf_file else True,
+            ignore_mismatched_sizes=True,  # _check_complete names them
             output_loading_info=True,
         )
     _check_complete(place, found)
+    _check_layers(place, found, model)
     if config.is_encoder_decoder and kind is transformers.AutoModel:
         model = model.get_encoder()
     return model.eval()
@@ -193,21 +198,46 @@ def _check_complete(place: Place, found: Mapping[str, Any]) -> None:
     missing = [
         name for name in sorted(found["missing_keys"]) if not any(part in name for part in UNUSED)
     ]
-    misfit = [entry[0] for entry in found["mismatched_keys"]]
+    misfit = sorted(found["mismatched_keys"])
     if missing or misfit:
-        what = [f"{name} is missing" for name in missing] + [f"{name} misfits" for name in misfit]
+        what = [f"{name} is missing" for name in missing]
+        what += [f"{name} is {list(has)}, not {list(wanted)}" for name, has, wanted in misfit]
         raise CheckpointError(
-            f"{place.folder.name}: {len(what)} weights do not fit the architecture of config.json: "
+            f"{place.folder.name}: {len(what)} weights do not fit the configuration: "
             f"{', '.join(what[:3])}",
-            "check that config.json belongs to these weights",
+            "check that the configuration belongs to these weights",
         )
+
+
+def _check_layers(place: Place, found: Mapping[str, Any], model: Any) -> None:
+    """Raises CheckpointError for weights of layers that the configuration knows nothing of."""
+    built = {layer for name in model.state_dict() if (layer := _layer(name))}
+    lists = {owner for owner, _ in built}
+    surplus = sorted(
+        name
+        for name in found["unexpected_keys"]
+        if (layer := _layer(name)) and layer[0] in lists and layer not in built
+    )
+    if surplus:
+        raise CheckpointError(
+            f"{place.folder.name} holds {len(surplus)} weights of layers that its configuration "
+            f"does not have: {', '.join(surplus[:3])}",
+            "check that the configuration belongs to these weights",
+        )
+
+
+def _layer(name: str) -> tuple[str, str] | None:
+    """The list of layers that a tensor is in, and its place there."""
+    found = LAYER.match(name)
+    return (found[1], found[2]) if found else None
 
 
 @contextmanager
 def _explained(place: Place) -> Iterator[None]:
-    """Turns the errors of transformers into one line."""
+    """Turns the errors of transformers into one line; GGUF's own progress bar is not shown."""
     try:
-        yield
+        with redirect_stderr(io.StringIO()) if place.gguf_file else nullcontext():
+            yield
     except PjdiagError:
         raise
     except ImportError as error:
@@ -215,7 +245,7 @@ def _explained(place: Place) -> Iterator[None]:
             f"running {place.folder.name} needs a package that is not installed: {_line(error)}",
             WEIGHTS_ALONE,
         ) from error
-    except FAILURES as error:
+    except Exception as error:  # the readers in Rust raise nothing narrower
         raise AdapterError(
             f"transformers cannot run {place.gguf_file or place.folder.name}: {_line(error)}",
             WEIGHTS_ALONE,
