@@ -17,6 +17,7 @@ from pjdiag.cli.kernel_command import kernel
 from pjdiag.cli.loo_command import loo
 from pjdiag.cli.mass_command import mass
 from pjdiag.cli.nll_command import nll
+from pjdiag.cli.patch_command import patch
 from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
 from pjdiag.cli.running import TYPED
@@ -74,6 +75,7 @@ for command, panel in (
     (verify, DIAGNOSE),
     (kernel, DIAGNOSE),
     (nll, DIAGNOSE),
+    (patch, WORK),
     (train, WORK),
     (plugins, LOOK),
     (doctor, LOOK),

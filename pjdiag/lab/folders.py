@@ -38,6 +38,8 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         temporary.chmod(0o755)
         write(temporary)
+        for path in temporary.iterdir():
+            path.chmod(0o644)  # as any new file; some writers leave theirs closed to others
         if folder.is_dir():
             folder.rmdir()  # empty; some systems rename onto nothing only
         temporary.rename(folder)

@@ -51,7 +51,7 @@ def patch(model: ModelT, settings: PatchSettings) -> ModelT:
     >>> float(model.model.layers[0].self_attn.pj_bias(torch.arange(512.0)).abs().max())
     0.0
     """
-    _require_patchable(model)
+    require_patchable(model)
     attention.attach(model)
     undo: list[Callable[[], None]] = [partial(_detach, model)]
     try:
@@ -62,6 +62,24 @@ def patch(model: ModelT, settings: PatchSettings) -> ModelT:
             step()
         raise
     return model
+
+
+def require_patchable(model: Any) -> None:
+    """Raises AdapterError or UsageError for a model that ``patch`` would refuse unseen."""
+    name = type(model).__name__
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise AdapterError(
+            f"{name} is an encoder-decoder model; a PJ-bias is a function of the lag to the past",
+            f"patch a causal model, or {READ_ALONE}",
+        )
+    if not isinstance(model, nn.Module) or not attention.behind_interface(model):
+        raise AdapterError(
+            f"{name} does not attend through transformers' attention interface, so nothing can be "
+            "added to its logits",
+            READ_ALONE,
+        )
+    if patched_layers(model):
+        raise UsageError(f"{name} has a PJ-bias already", "train it, or start from the plain model")
 
 
 def reattach(
@@ -100,23 +118,6 @@ def patched_layers(model: nn.Module) -> list[tuple[str, PJBias]]:
 def pj_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The parameters of every PJ-bias in ``model``, for an optimiser group of their own."""
     return [parameter for _, bias in patched_layers(model) for parameter in bias.parameters()]
-
-
-def _require_patchable(model: Any) -> None:
-    name = type(model).__name__
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        raise AdapterError(
-            f"{name} is an encoder-decoder model; a PJ-bias is a function of the lag to the past",
-            f"patch a causal model, or {READ_ALONE}",
-        )
-    if not isinstance(model, nn.Module) or not attention.behind_interface(model):
-        raise AdapterError(
-            f"{name} does not attend through transformers' attention interface, so nothing can be "
-            "added to its logits",
-            READ_ALONE,
-        )
-    if patched_layers(model):
-        raise UsageError(f"{name} has a PJ-bias already", "train it, or start from the plain model")
 
 
 class _Census(Watch):
