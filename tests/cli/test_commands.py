@@ -151,8 +151,19 @@ def test_doctor_and_plugins(capsys):
     names = [entry["item"] for entry in json.loads(run(capsys, "doctor", "--json").out)]
     assert "shipped sample" in names
     assert "pjrope" in run(capsys, "plugins").out
-    (entry,) = json.loads(run(capsys, "plugins", "--json").out)
-    assert entry["usable"]
+    entries = {entry["name"]: entry for entry in json.loads(run(capsys, "plugins", "--json").out)}
+    assert entries["pjrope"]["usable"]
+    assert entries["llama"]["model_types"] == ["llama"]
+
+
+def test_maps_are_folded_until_all_are_asked_for(capsys):
+    folded, every = run(capsys, "plugins").out, run(capsys, "plugins", "--all").out
+    assert "Architecture maps" in folded
+    assert len(folded.splitlines()) < 60
+    assert all(len(line) <= 120 for line in folded.splitlines())
+    assert "\nllama " in every
+    assert "\nllama " not in folded
+    assert " llama," in folded
 
 
 def test_version(capsys):

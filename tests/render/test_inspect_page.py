@@ -94,7 +94,7 @@ def test_layers_with_two_mechanisms_and_other_heads() -> None:
             {"inv_freq": None, "inv_freq_source": "unknown: no theta is stated"},
             "rotary frequencies unknown",
         ),
-        ({"causal": False}, "bidirectional in the only layer"),
+        ({"causal": False}, "; bidirectional; "),
         ({"window": 4096}, "window of 4,096 in the only layer"),
     ],
 )
@@ -127,7 +127,7 @@ def test_what_every_layer_has_anyway_needs_no_column() -> None:
     layers, sources = shown([rope(0)])
     assert titles(layers) == [
         "layers", "mechanism", "heads", "kv heads", "head dim", "pair layout", "theta",
-        "channels: turn (tokens)", "scale",
+        "channels, turn (tokens)", "scale",
     ]  # fmt: skip
     assert texts(layers)[0][-2:] == ["4: 6.28 to 6,283", "0.125"]
     assert not any("causal" in line[0] for line in texts(sources))
@@ -174,6 +174,23 @@ def test_an_unknown_value_is_unknown_and_one_that_does_not_apply_is_blank() -> N
     assert [line[theta] for line in texts(layers)] == ["unknown", "500,000", ""]
     assert ["rope_theta", "1", "config: rope_theta"] in texts(sources)
     assert ["rope_theta", "0", "unknown: two fields disagree"] in texts(sources)
+
+
+def test_what_is_unknown_in_every_layer_is_named_below() -> None:
+    fields = {"scale": None, "scale_source": "unknown", "window_source": "unknown"}
+    layers, sources = shown([rope(layer, **fields) for layer in range(2)])
+    assert "scale" not in titles(layers)
+    assert layers.note == "unknown in every layer: scale, window (tokens)"
+    assert not any("scale" in line[0] for line in texts(sources))
+
+
+def test_a_tensor_of_each_layer_is_one_source() -> None:
+    rows = [
+        rope(layer, qk_norm="rms", qk_norm_source=f"tensor model.layers.{layer}.q_norm.weight")
+        for layer in range(12)
+    ]
+    _, sources = shown(rows)
+    assert ["qk_norm", "all", "tensor model.layers.N.q_norm.weight"] in texts(sources)
 
 
 def test_values_with_one_source_share_a_line() -> None:

@@ -86,17 +86,17 @@ def _heads(rows: tuple[Row, ...]) -> list[str]:
 
 def _theta(rows: tuple[Row, ...]) -> list[str]:
     """The bases of the frequencies and where they come from."""
-    if any(is_unknown("rope_theta", row) or is_unknown("inv_freq", row) for row in rows):
-        return ["rotary frequencies unknown"]
+    unknown = any(is_unknown(name, row) for row in rows for name in ("rope_theta", "inv_freq"))
+    told = ["rotary frequencies unknown"] if unknown else []
     stated = [row for row in rows if row.get("rope_theta") is not None]
     if not stated:
-        return []
+        return told
     thetas = list(dict.fromkeys(numbers.setting(row["rope_theta"]) for row in stated))
     origins = {_origin(str(row.get("rope_theta_source") or "")) for row in stated}
     types = {row.get("rope_type") for row in stated} - {None, "default"}
     rule = f" ({', '.join(sorted(map(str, types)))})" if types else ""
     origin = origins.pop() if len(origins) == 1 else ""
-    return [f"theta {listed(thetas)}{rule} {origin}".rstrip()]
+    return [f"theta {listed(thetas)}{rule} {origin}".rstrip(), *told]
 
 
 def _origin(source: str) -> str:
@@ -122,7 +122,7 @@ def _windows(by_layer: Layers) -> list[str]:
         told.append(f"window of {numbers.count(size)} in {_part(len(layers), len(by_layer))}")
     both = sum(rows[0].get("causal") is False for rows in by_layer.values())
     if both:
-        told.append(f"bidirectional in {_part(both, len(by_layer))}")
+        told.append("bidirectional" + ("" if both == len(by_layer) else f" in {both} layers"))
     return told
 
 

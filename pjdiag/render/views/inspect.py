@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pjdiag.render import numbers
@@ -25,9 +26,14 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     del by  # inspection ends at the layer
     by_layer = layer_rows(result)
     every = [row for rows in by_layer.values() for row in rows]
-    fields = [field for field in FIELDS if any(not _says_nothing(field, row) for row in every)]
+    telling = [field for field in FIELDS if any(not _says_nothing(field, row) for row in every)]
+    unknown = [field for field in telling if all(is_unknown(field, row) for row in every)]
+    fields = [field for field in telling if field not in unknown]
     layers = _layer_table(by_layer, fields, all_rows)
-    return [layers, _source_table(by_layer, FIELDS if all_rows else fields, all_rows)]
+    if unknown:
+        names = ", ".join(TITLES.get(field, field).replace("\n", " ") for field in unknown)
+        layers = replace(layers, note=f"unknown in every layer: {names}")
+    return [layers, _source_table(by_layer, FIELDS if all_rows else telling, all_rows)]
 
 
 def layer_rows(result: Result) -> dict[int, list[Row]]:
@@ -94,7 +100,9 @@ def _named(layers: Collection[int]) -> str:
 
 
 def _source(field: str, row: Row) -> str:
-    return str(row.get(f"{field}_source") or "")
+    """Where a value comes from; the layer's own number in a tensor's name is no difference."""
+    source = str(row.get(f"{field}_source") or "")
+    return source.replace(f".{row.get('layer')}.", ".N.")
 
 
 def _shown(field: str, row: Row) -> Cell:
@@ -196,7 +204,7 @@ TITLES = {
     "rope_theta": "theta",
     "rope_type": "rope\ntype",
     "rotary_dim": "rotary\ndim",
-    "inv_freq": "channels:\nturn (tokens)",
+    "inv_freq": "channels,\nturn (tokens)",
     "attention_factor": "cos/sin\nfactor",
     "window": "window\n(tokens)",
     "qk_norm": "q, k\nnorm",
