@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pjdiag.adapters import Layer, Loaded, Match, SkippedLayer, Sourced
@@ -43,8 +44,8 @@ HEADS = (
     "HEADS",
 )
 NO_HEADS = (
-    "the number of heads is not in the tensors (in_proj_weight is {shape}); put a config.json with "
-    "num_heads beside the weights"
+    "the number of heads is not in the tensors (in_proj_weight is {shape}); put the file into a "
+    "folder as pytorch_model.bin, with a config.json that states num_heads"
 )
 MASK = (
     "nn.MultiheadAttention: whether a layer is causal is in the code, not in the file, and is not "
@@ -99,8 +100,10 @@ class MultiheadAdapter:
         """Every self-attention, the encoder's first, numbered through."""
         del train_length, eval_length
         heads = ConfigFields(checkpoint.config, {}).count(*HEADS)
-        for index, module in enumerate(_modules(checkpoint)):
-            yield _layer(checkpoint, module, index, heads)
+        modules = _modules(checkpoint)
+        notes = _numbering(modules)
+        for index, module in enumerate(modules):
+            yield _layer(checkpoint, module, index, heads, notes[index])
 
 
 def _modules(checkpoint: Checkpoint) -> list[Module]:
@@ -129,6 +132,23 @@ def _place(module: Module) -> tuple[int, list[tuple[str, int]]]:
     return stack, numbered
 
 
+def _numbering(modules: list[Module]) -> list[str]:
+    """Which modules the layers are; the same text for those that differ in a number alone.
+
+    >>> _numbering([Module("encoder.0.att", 8), Module("encoder.1.att", 8), Module("", 8)])[1:]
+    ['layers 0-1 are encoder.*.att', 'layer 2 is the module']
+    """
+    notes: list[str] = []
+    starred = [re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module.name) for module in modules]
+    for name, group in groupby(range(len(modules)), key=starred.__getitem__):
+        first, *rest = group
+        what = name or "the module"
+        last = rest[-1] if rest else first
+        note = f"layers {first}-{last} are {what}" if rest else f"layer {first} is {what}"
+        notes += [note] * (last - first + 1)
+    return notes
+
+
 def _crosses(checkpoint: Checkpoint, name: str) -> bool:
     """Whether a module attends to another sequence, by its name or its place."""
     if CROSS.fullmatch(name):
@@ -140,7 +160,7 @@ def _crosses(checkpoint: Checkpoint, name: str) -> bool:
 
 
 def _layer(
-    checkpoint: Checkpoint, module: Module, index: int, heads: Sourced[int | None]
+    checkpoint: Checkpoint, module: Module, index: int, heads: Sourced[int | None], note: str
 ) -> Layer | SkippedLayer:
     where = f"{module.name or 'the module'}: "
     if heads.value is None:
@@ -164,7 +184,7 @@ def _layer(
         parts=(part,),
         causal=unknown,
         projections=partial(_read, checkpoint, module, heads.value),
-        warnings=(MASK, f"layer {index} is {module.name or 'the module'}", *warnings),
+        warnings=(MASK, note, *warnings),
     )
 
 
