@@ -96,6 +96,10 @@ class GgufFile:
     def _stored_rows(self, entry: TensorEntry, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows as they stand in the file, dequantised."""
         count = entry.shape[0] if entry.shape else 1
+        if len(entry.shape) == 1 and self._type_name(entry.kind) not in PLAIN:
+            # A line of blocks has no rows of its own.
+            line = entry._replace(shape=(1, count))
+            return self._stored_rows(line, 0, 1)[0, start:stop]
         row_bytes = self._sizes[entry.name] // count if count else 0
         begin = self._data_start + entry.offset + start * row_bytes
         raw = mapped_bytes(self.path, self._stamp, begin, (stop - start) * row_bytes)

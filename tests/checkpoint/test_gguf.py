@@ -98,6 +98,20 @@ def test_quantised_rows_are_read_alone_and_together(
         np.testing.assert_array_equal(checkpoint.read_rows(name, start, stop), whole[start:stop])
 
 
+def test_a_quantised_vector(tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 64, dtype="f4")
+    path = write(tmp_path / "m.gguf", {"output_norm.weight": values})
+    raw = path.read_bytes()
+    at = raw.index(b"output_norm.weight") + len("output_norm.weight") + 4 + 8
+    packed = gguf.quantize(values, TYPES.Q8_0).tobytes()
+    data = raw[: -values.nbytes] + packed + bytes(values.nbytes - len(packed))
+    path.write_bytes(data[:at] + struct.pack("<I", TYPES.Q8_0) + data[at + 4 :])
+    checkpoint = load(path)
+    found = checkpoint.read("model.norm.weight")
+    np.testing.assert_allclose(found, values, atol=0.01)
+    np.testing.assert_array_equal(checkpoint.read_rows("model.norm.weight", 3, 40), found[3:40])
+
+
 def test_a_type_that_the_library_cannot_expand_is_listed_and_not_read(tmp_path: Path) -> None:
     path = write(tmp_path / "model.gguf", {"blk.0.attn_q.weight": np.ones((8, 8), "f4")})
     raw = path.read_bytes()
@@ -368,15 +382,15 @@ def outcome(path: Path) -> Checkpoint | CheckpointError:
     return checkpoint
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+@pytest.fixture(scope="module", params=[None, TYPES.Q8_0], ids=["F32", "Q8_0"])
+def sound(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> bytes:
     path = tmp_path_factory.mktemp("gguf") / "m.gguf"
     tensors = {
         "blk.0.attn_q.weight": np.ones((8, 32), "f4"),
         "blk.0.attn_norm.weight": np.ones(32, "f4"),
     }
     metadata = {"attention.head_count": 2, "attention.head_count_kv": [1, 2]}
-    return write(path, tensors, metadata=metadata).read_bytes()
+    return write(path, tensors, metadata=metadata, quantised=request.param).read_bytes()
 
 
 def test_every_truncation_is_an_error(tmp_path: Path, sound: bytes) -> None:
