@@ -46,14 +46,13 @@ def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
         raise DataError(
             f"{path} holds no array of numbers", "write it with numpy.save, without pickle"
         ) from error
-    if (
-        not isinstance(found, np.ndarray)
-        or found.dtype.kind not in "iu"
-        or found.ndim not in (1, 2)
-    ):
-        kind = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "archive"
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise DataError(f"{path} holds an archive of arrays", "save the token ids as one array")
+    if found.dtype.kind not in "iu" or found.ndim not in (1, 2):
         raise DataError(
-            f"{path} holds {kind}; expected integers of shape [N] or [N, T]",
+            f"{path} holds {found.dtype} {list(found.shape)}; expected integers of shape [N] or "
+            "[N, T]",
             "save the token ids as one array",
         )
     present = found != PADDING if found.dtype.kind == "i" else np.ones(found.shape, dtype=bool)

@@ -212,7 +212,7 @@ def test_objects_and_archives_are_not_opened(tmp_path: Path) -> None:
         read_ids(tmp_path / "ids.npy", VOCABULARY)
     np.savez(tmp_path / "two.npz", a=[1])
     (tmp_path / "two.npz").rename(tmp_path / "two.npy")
-    with pytest.raises(DataError, match="holds archive"):
+    with pytest.raises(DataError, match="holds an archive"):
         read_ids(tmp_path / "two.npy", VOCABULARY)
     with pytest.raises(DataError, match="cannot be read"):
         read_ids(tmp_path / "nowhere.npy", VOCABULARY)
