@@ -38,7 +38,9 @@ class ArchitectureMap:
     refused: str = ""
     """Why none of its layers can be read; empty where they can."""
     notes: Mapping[str, str] | None = None
-    """What a reader of the figures must know, by the flag that turns it on; ``always``."""
+    """What a reader of the figures must know, by the flag that turns it on, or ``always``."""
+    notes_in: Mapping[str, str] | None = None
+    """As ``notes``, by the ``model_type`` of the whole model that the decoder is part of."""
     prefixes: tuple[str, ...] = PREFIXES
     """What may stand in front of ``layer``; the first that fits is taken."""
     layer: str = "layers.{layer}."
@@ -123,6 +125,8 @@ class ArchitectureMap:
     """The field with the period of full layers where ``layer_types`` is missing."""
     full_layer: str = "last"
     """``last`` or ``first`` of each period."""
+    shared_kv: str = ""
+    """The field with the number of last layers that read the keys of an earlier one."""
     first_sliding: str = ""
     """The field with the index of the first layer with a window, where ``layer_types`` is
     missing."""

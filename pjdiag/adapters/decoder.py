@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.architecture_map import ALWAYS, ArchitectureMap
 from pjdiag.adapters.config_fields import DEFAULT_SOURCE, ConfigFields
-from pjdiag.adapters.geometry import Geometry, geometry_of
+from pjdiag.adapters.geometry import Geometry, geometry_of, layer_geometry
+from pjdiag.adapters.layer_prefix import layer_prefix
 from pjdiag.adapters.layer_tensors import LayerTensors, read_projections
 from pjdiag.adapters.projections import APPROXIMATE, CLIPPED
 from pjdiag.adapters.protocol import Layer, Loaded, Match, Part, SkippedLayer, Sourced
@@ -22,9 +23,8 @@ from pjdiag.adapters.rope_fields import (
     train_length,
 )
 from pjdiag.adapters.rotary_part import backwards, rotary_part
-from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_count, layer_kinds
+from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_count, layer_kinds, shared_keys
 from pjdiag.adapters.stored_frequencies import StoredFrequencies
-from pjdiag.errors import CheckpointError
 
 if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
@@ -74,9 +74,16 @@ class DecoderAdapter:
         stored = StoredFrequencies(checkpoint, prefix)
         by_type: dict[tuple[str, int], RopeFields | None] = {}
         length = eval_length if eval_length is not None else train_length
-        for index, kind in enumerate(layer_kinds(self.map, fields, count)):
-            name = f"{prefix}{self.map.layer.format(layer=index)}"
-            tensors = LayerTensors(checkpoint, name, self.map.at(rotates=kind.rotates.value))
+        kinds = layer_kinds(self.map, fields, count)
+        shared = shared_keys(self.map, fields, kinds)
+        for index, kind in enumerate(kinds):
+            mapped = self.map.at(rotates=kind.rotates.value)
+            name, keys = (
+                f"{prefix}{self.map.layer.format(layer=at)}" for at in (index, shared[index].value)
+            )
+            tensors = LayerTensors(checkpoint, name, mapped)
+            if shared[index].value is not None:
+                tensors = replace(tensors, shared=LayerTensors(checkpoint, keys, mapped))
             reason = self.skip_reason(tensors, kind)
             if reason:
                 yield SkippedLayer(index, reason)
@@ -85,7 +92,8 @@ class DecoderAdapter:
             key = (kind.layer_type, own.head_dim.value)
             if key not in by_type:
                 by_type[key] = stored.compared(self.rope(fields, own, kind, length), name)
-            yield self.layer(index, kind, own, fields, tensors, by_type[key])
+            layer = self.layer(index, kind, own, fields, tensors, by_type[key])
+            yield replace(layer, shared_kv_layer=shared[index])
 
     def fields(self, checkpoint: Checkpoint) -> ConfigFields:
         """The configuration of the text model, with the architecture's defaults."""
@@ -98,38 +106,23 @@ class DecoderAdapter:
     def layer_geometry(
         self,
         geometry: Geometry,
-        fields: ConfigFields,  # noqa: ARG002  for architectures whose layers differ
-        kind: LayerKind,  # noqa: ARG002
-        index: int,  # noqa: ARG002
+        fields: ConfigFields,
+        kind: LayerKind,  # noqa: ARG002  for subclasses
+        index: int,
     ) -> Geometry:
-        """The geometry of one layer: the model's, unless a subclass knows better."""
-        return geometry
+        """The geometry of one layer: the model's but for what ``per_layer_config`` replaces."""
+        return layer_geometry(self.map, geometry, fields, index)
 
     def prefix(self, checkpoint: Checkpoint) -> str:
         """What stands before the layers' names. Raises CheckpointError where nothing fits."""
-        projection = self.map.fused or self.map.query
-        needle = re.compile(
-            re.escape(self.map.layer).replace(re.escape("{layer}"), r"\d{1,9}")
-            + f".*{re.escape(projection)}"
-            + r"\."
-        )
-        for prefix in self.map.prefixes:
-            if any(
-                name.startswith(prefix) and needle.match(name, len(prefix))
-                for name in checkpoint.headers
-            ):
-                return prefix
-        raise CheckpointError(
-            f"no tensor is named {self.map.layer.format(layer='N')}{projection}.weight, as "
-            f"{self.name} has them",
-            "check that the weights and config.json belong together",
-        )
+        return layer_prefix(self.map, checkpoint)
 
     def skip_reason(self, tensors: LayerTensors, kind: LayerKind) -> str:
         """Why a layer cannot be read; empty where it can."""
         if kind.other:
             return kind.other
-        return next(filter(None, map(tensors.missing, projection_names(tensors))), "")
+        missing = (side.missing(name) for side, name in projections(tensors))
+        return next(filter(None, missing), "")
 
     def rope(
         self, fields: ConfigFields, geometry: Geometry, kind: LayerKind, length: int | None
@@ -182,7 +175,8 @@ class DecoderAdapter:
         rope: RopeFields | None,
     ) -> Layer:
         """One layer in effective values; its weights are read when asked for."""
-        packed = next(filter(None, map(tensors.unreadable, projection_names(tensors))), "")
+        unreadable = (side.unreadable(name) for side, name in projections(tensors))
+        packed = next(filter(None, unreadable), "")
         if not packed:
             tensors.check_shapes(geometry)
         mapped = self.map
@@ -197,7 +191,6 @@ class DecoderAdapter:
         if rope is not None:
             part = rotary_part(rope, mapped.rope_layout, scale.value, read, approximate, unread)
             parts = (backwards(part, geometry.head_dim.value) if mapped.rope_backwards else part,)
-        bidirectional = fields.flag(mapped.bidirectional) if mapped.bidirectional else None
         return Layer(
             index=index,
             num_heads=geometry.num_heads,
@@ -206,17 +199,27 @@ class DecoderAdapter:
             scale=scale,
             window=kind.window,
             parts=parts,
-            causal=Sourced(True, "architecture: causal attention")
-            if bidirectional is None
-            else Sourced(not bidirectional.value, bidirectional.source),
+            causal=self.causal(tensors.checkpoint, fields),
             softcap=fields.number(mapped.softcap) if mapped.softcap else NOT_USED,
             qk_norm=normed,
             sinks=Sourced(True, f"tensor {mapped.sinks}")
             if tensors.has(mapped.sinks)
             else Sourced(False, "not used"),
             projections=None if unread else read,
-            warnings=(*self.notes(fields, kind), *(rope.warnings if rope else ())),
+            warnings=(
+                *self.notes(tensors.checkpoint, fields, kind),
+                *(rope.warnings if rope else ()),
+            ),
         )
+
+    def causal(self, checkpoint: Checkpoint, fields: ConfigFields) -> Sourced[bool]:
+        """Whether queries see earlier keys alone, on text."""
+        # Within a model that notes its images, the flag is about those.
+        outer = str(checkpoint.config.get("model_type"))
+        if not self.map.bidirectional or outer in (self.map.notes_in or {}):
+            return Sourced(True, "architecture: causal attention")
+        switch = fields.flag(self.map.bidirectional)
+        return Sourced(not switch.value, switch.source)
 
     def factored(
         self, scale: Sourced[float], fields: ConfigFields, rope: RopeFields | None
@@ -260,14 +263,21 @@ class DecoderAdapter:
         reasons = (APPROXIMATE if normed.value else "", CLIPPED.format(clip) if clip else "")
         return "; ".join(filter(None, reasons))
 
-    def notes(self, fields: ConfigFields, kind: LayerKind) -> tuple[str, ...]:
+    def notes(
+        self, checkpoint: Checkpoint, fields: ConfigFields, kind: LayerKind
+    ) -> tuple[str, ...]:
         """What a reader of the layer's figures must know."""
-        chunked = (f"layers of type {CHUNKED} see {kind.window.source}",)
-        stated = (self.map.notes or {}).items()
-        return (
-            *(text for flag, text in stated if flag == ALWAYS or fields.flag(flag).value),
-            *(chunked if kind.layer_type == CHUNKED else ()),
-        )
+        made = [
+            text
+            for flag, text in (self.map.notes or {}).items()
+            if flag == ALWAYS or fields.flag(flag).value
+        ]
+        outer = (self.map.notes_in or {}).get(str(checkpoint.config.get("model_type")))
+        if outer is not None:
+            made.append(outer)
+        if kind.layer_type == CHUNKED:
+            made.append(f"layers of type {CHUNKED} see {kind.window.source}")
+        return tuple(made)
 
     def read_projections(
         self, tensors: LayerTensors, geometry: Geometry, fields: ConfigFields
@@ -280,6 +290,7 @@ class DecoderAdapter:
         return read_projections(tensors, geometry, eps, clip)
 
 
-def projection_names(tensors: LayerTensors) -> tuple[str, ...]:
-    """The projections to queries and keys: one name where they are fused."""
-    return tuple(dict.fromkeys(tensors.names(is_query) for is_query in (True, False)))
+def projections(tensors: LayerTensors) -> list[tuple[LayerTensors, str]]:
+    """The projections to queries and keys, and the layers that hold them."""
+    queries, keys = ((tensors.side(which), tensors.names(which)) for which in (True, False))
+    return [queries] if tensors.map.fused else [queries, keys]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
@@ -51,6 +52,43 @@ def geometry_of(mapped: ArchitectureMap, fields: ConfigFields) -> Geometry:
     else:
         dim = Sourced(hidden.value // heads.value, f"hidden_size / heads ({hidden.source})")
     return checked(Geometry(heads, kv, dim, hidden.value))
+
+
+def layer_geometry(
+    mapped: ArchitectureMap, geometry: Geometry, fields: ConfigFields, index: int
+) -> Geometry:
+    """The geometry of one layer, where ``per_layer_config`` replaces fields of the model's.
+
+    >>> config = {
+    ...     "hidden_size": 64, "num_attention_heads": 4,
+    ...     "per_layer_config": {"1": {"head_dim": 32}},
+    ... }
+    >>> mapped, fields = ArchitectureMap("toy", ("toy",)), ConfigFields(config, {})
+    >>> layer_geometry(mapped, geometry_of(mapped, fields), fields, 1).head_dim.value
+    32
+    """
+    stated = fields.get("per_layer_config")
+    if stated.value is None:
+        return geometry
+    by_layer = stated.value if isinstance(stated.value, Mapping) else None
+    entry = None if by_layer is None else by_layer.get(str(index), {})
+    if not isinstance(entry, Mapping):
+        raise CheckpointError(
+            "config: per_layer_config is no object of objects by layer", "correct config.json"
+        )
+    if not entry:
+        return geometry
+    made = geometry_of(mapped, replace(fields, config={**fields.config, **entry}))
+    source = f"config: per_layer_config.{index}"
+    names = ("num_heads", "num_kv_heads", "head_dim")
+    heads, kv, dim = (
+        Sourced(
+            value.value, source if value.value != getattr(geometry, name).value else value.source
+        )
+        for name in names
+        for value in (getattr(made, name),)
+    )
+    return replace(made, num_heads=heads, num_kv_heads=kv, head_dim=dim)
 
 
 def checked(made: Geometry) -> Geometry:

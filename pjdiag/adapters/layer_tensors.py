@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Geometry", "LayerTensors", "read_projections"]
 
+COMMON = re.compile(r"norm\.|mlp\.|feed_forward\.|moe\.|experts\.")
 REPAIR = "check head counts, head_dim and hidden_size in config.json"
 
 
@@ -38,6 +40,12 @@ class LayerTensors:
     checkpoint: Checkpoint
     prefix: str
     map: ArchitectureMap
+    shared: LayerTensors | None = None
+    """The layer whose keys are read in place of its own."""
+
+    def side(self, is_query: bool) -> LayerTensors:
+        """The layer with the tensors of the queries, or of the keys."""
+        return self if is_query or self.shared is None else self.shared
 
     def full(self, name: str) -> str:
         """The tensor's name in the checkpoint."""
@@ -53,8 +61,11 @@ class LayerTensors:
 
     def found(self) -> str:
         """Some names of the layer's tensors, for a message; empty where it has none."""
-        names = [n for n in self.checkpoint.headers if n.startswith(self.prefix)]
-        return listed((name[len(self.prefix) :] for name in names), 3) if names else ""
+        start = len(self.prefix)
+        names = [n[start:] for n in self.checkpoint.headers if n.startswith(self.prefix)]
+        # Norms and the MLP stand in every layer; the mixer's own names tell what it is.
+        telling = [name for name in names if not COMMON.search(name)]
+        return listed(telling or names, 3) if names else ""
 
     def missing(self, name: str) -> str:
         """Why a layer without this projection cannot be read; empty where it has one."""
@@ -90,7 +101,7 @@ class LayerTensors:
             height = heads.value * geometry.head_dim.value if rows is None else rows.total
             shape = (height, geometry.hidden_size)
             wanted = shape[::-1] if self.map.transposed else shape
-            name = self.full(f"{self.names(is_query)}.weight")
+            name = self.side(is_query).full(f"{self.names(is_query)}.weight")
             header = self.checkpoint.headers.get(name)
             if header is None or header.shape != wanted:
                 found = "is missing" if header is None else f"has shape {list(header.shape)}"
@@ -148,16 +159,21 @@ def read_projections(
     """
     bad: list[BadTensor] = []
     query, key = (
-        _side(tensors, geometry, norm_eps, clip, is_query=is_query, bad=bad)
+        _side(tensors.side(is_query), geometry, norm_eps, clip, is_query=is_query, bad=bad)
         for is_query in (True, False)
     )
-    gain, name = None, f"{tensors.map.input_norm}.weight"
-    if tensors.map.input_norm and tensors.has(name):
-        gain = tensors.gain(name)
-        bad += not_finite(
-            tensors.full(name), np.broadcast_to(gain, (geometry.num_heads.value, gain.size))
-        )
-    return Loaded(LinearProjections(query, key, input_gain=gain), tuple(bad))
+    gains = [_input_gain(tensors.side(is_query), geometry, bad) for is_query in (True, False)]
+    return Loaded(LinearProjections(query, key, *gains), tuple(dict.fromkeys(bad)))
+
+
+def _input_gain(tensors: LayerTensors, geometry: Geometry, bad: list[BadTensor]) -> Any:
+    name = f"{tensors.map.input_norm}.weight"
+    if not tensors.map.input_norm or not tensors.has(name):
+        return None
+    gain = tensors.gain(name)
+    whole = np.broadcast_to(gain, (geometry.num_heads.value, gain.size))
+    bad += not_finite(tensors.full(name), whole)
+    return gain
 
 
 def _side(

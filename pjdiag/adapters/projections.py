@@ -108,6 +108,8 @@ class LinearProjections:
     key: Side
     input_gain: Any = None
     """``[E]``: the gain of the norm in front of the attention, for the masses only."""
+    key_input_gain: Any = None
+    """The same for keys that come from another layer; None: they come from the same one."""
 
     def queries(self, x: Any) -> Any:
         """``[H, T, D]`` for the attention's input ``x`` ``[T, E]``."""
@@ -125,7 +127,9 @@ class LinearProjections:
         >>> made.spectrum(np.asarray([[0, 1]]), None, 0.5).amplitude.round(3).tolist()
         [[[1.0]], [[1.0]]]
         """
-        query, key = (side.row_norms(self.input_gain) for side in (self.query, self.key))
+        query = self.query.row_norms(self.input_gain)
+        own = self.key_input_gain is None
+        key = self.key.row_norms(self.input_gain if own else self.key_input_gain)
         return ChannelSpectrum(inv_freq, pair_amplitudes(query, key, pairs, scale))
 
 

@@ -76,6 +76,31 @@ def layer_count(mapped: ArchitectureMap, fields: ConfigFields) -> int:
     return count
 
 
+def shared_keys(
+    mapped: ArchitectureMap, fields: ConfigFields, kinds: Sequence[LayerKind]
+) -> list[Sourced[int | None]]:
+    """The layer whose keys each layer reads in place of its own; None where it has its own.
+
+    The last layers read those of the last earlier layer of their type. Raises CheckpointError
+    where there is none.
+    """
+    own = Sourced(None, "not used")
+    shared = fields.whole(mapped.shared_kv) if mapped.shared_kv else own
+    first = len(kinds) - (shared.value or 0)
+    made: list[Sourced[int | None]] = [own] * max(first, 0)
+    for index in range(max(first, 0), len(kinds)):
+        wanted = kinds[index].layer_type
+        before = [i for i in range(max(first, 0)) if kinds[i].layer_type == wanted]
+        if not before:
+            raise CheckpointError(
+                f"{shared.source} is {shared.value}: layer {index} would read the keys of an "
+                f"earlier {wanted} layer, and there is none",
+                LISTS,
+            )
+        made.append(Sourced(before[-1], shared.source))
+    return made
+
+
 def _layer_window(
     mapped: ArchitectureMap,
     fields: ConfigFields,

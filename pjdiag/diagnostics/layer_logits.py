@@ -13,8 +13,10 @@ from pjdiag.position.kernel import bias
 from pjdiag.position.relative_bias import bias_by_lag
 
 
-def layer_logits(layer: Layer, x: Any) -> Any:
+def layer_logits(layer: Layer, x: Any, key_input: Any = None) -> Any:
     """Logits ``[H, T, T]``, query by key, of the attention's input ``x`` ``[T, E]``.
+
+    ``key_input`` is the input of the layer whose keys this one reads in place of its own.
 
     For each lag d the queries turned by d meet the keys at position 0: the logits depend on
     positions through the lag alone. Keys that come later are NaN where the layer is causal. The
@@ -27,7 +29,7 @@ def layer_logits(layer: Layer, x: Any) -> Any:
     if transform is None:
         raise AdapterError(f"layer {layer.index}: its adapter states no position transform")
     made: Projections = layer.projections().value
-    queries, keys = made.queries(x), made.keys(x)
+    queries, keys = made.queries(x), made.keys(x if key_input is None else key_input)
     keys = np.repeat(keys, queries.shape[0] // keys.shape[0], axis=0)
     length = x.shape[0]
     logits = np.full((queries.shape[0], length, length), np.nan)

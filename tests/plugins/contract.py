@@ -157,10 +157,12 @@ def reading_of(case: Case, folder: Path, length: int) -> Reading:
     return reading
 
 
-def largest_error(layer: Layer, x: np.ndarray, theirs: np.ndarray) -> float:
+def largest_error(
+    layer: Layer, x: np.ndarray, theirs: np.ndarray, key_input: np.ndarray | None = None
+) -> float:
     """The largest difference of row-centred logits, rows 1 and later, one sequence."""
     seen = np.isfinite(theirs)
-    ours = layer_logits(layer, x)
+    ours = layer_logits(layer, x, key_input)
     assert (seen == visible(layer, x.shape[0])).all(), "another set of keys is visible"
     difference = np.where(seen, ours, 0.0) - np.where(seen, theirs, 0.0)
     mean = difference.sum(-1, keepdims=True) / seen.sum(-1, keepdims=True)
@@ -192,8 +194,10 @@ def compared(case: Case, folder: Path, found: Run) -> list[float]:
         by_sequence = []
         for sequence in range(2):
             kept = found.mask[sequence]
+            shared = layer.shared_kv_layer.value
+            keys = None if shared is None else found.inputs[shared][sequence][kept]
             by_sequence.append(
-                largest_error(layer, x[sequence][kept], logits[sequence][:, kept][:, :, kept])
+                largest_error(layer, x[sequence][kept], logits[sequence][:, kept][:, :, kept], keys)
             )
         made.append(max(by_sequence))
     return made

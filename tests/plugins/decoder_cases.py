@@ -38,6 +38,12 @@ HYBRID = {
     "linear_value_head_dim": 8,
 }
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 24, "mamba_n_groups": 1, "mamba_d_state": 8}
+PER_LAYER = {
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 97,
+    "laurel_rank": 4,
+    "altup_num_inputs": 2,
+}
 KINDS = {"F": "full_attention", "S": "sliding_attention", "L": "linear_attention", "C": "conv"}
 
 
@@ -92,6 +98,27 @@ DECODERS = [
     case("gemma", "GemmaConfig", **HEADS),
     case("gemma2", "Gemma2Config", **HEADS, query_pre_attn_scalar=24, **WINDOW),
     case("gemma3", "Gemma3TextConfig", **HEADS, query_pre_attn_scalar=24, **WINDOW, **types("SF")),
+    case(
+        "gemma3n",
+        "Gemma3nTextConfig",
+        head_dim=8,
+        **WINDOW,
+        **types("SFSF"),
+        num_kv_shared_layers=2,
+        **PER_LAYER,
+    ),
+    case(
+        "gemma4",
+        "Gemma4TextConfig",
+        head_dim=8,
+        **WINDOW,
+        **types("SFSF"),
+        num_kv_shared_layers=2,
+        global_head_dim=12,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+        **{k: v for k, v in PER_LAYER.items() if "size" in k},
+    ),
     case("vaultgemma", "VaultGemmaConfig", **HEADS, query_pre_attn_scalar=24, **WINDOW),
     case("phi", "PhiConfig", qk_layernorm=True, hidden_size=64),
     case("phi3", "Phi3Config", **WINDOW),
