@@ -19,14 +19,14 @@ from pjdiag_plugins.stored_slopes import family_source
 
 FALCON = ArchitectureMap(
     name="falcon",
-    model_types=("falcon", "RefinedWeb", "RefinedWebModel"),
+    model_types=("falcon",),
     description="Falcon: heads, multi-query or groups of key heads; RoPE or ALiBi",
     prefixes=("transformer.", "model.", ""),
     layer="h.{layer}.",
     fused="self_attention.query_key_value",
-    num_layers=("num_hidden_layers", "n_layer"),
-    num_heads=("num_attention_heads", "n_head"),
-    num_kv_heads=("num_kv_heads", "n_head_kv"),
+    num_layers=("num_hidden_layers",),
+    num_heads=("num_attention_heads",),
+    num_kv_heads=("num_kv_heads",),
     hidden_size=("n_embed", "hidden_size"),
     head_dim=(),
     defaults={"rope_theta": 10000.0, "max_position_embeddings": 2048, "multi_query": True},

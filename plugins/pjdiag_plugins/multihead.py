@@ -33,6 +33,7 @@ APART = re.compile(r"(.*?)\.?q_proj_weight")
 CROSS = re.compile(
     r"(?:.*\.)?\w*(?:cross|encoder_att|enc_att|src_att|encdec|enc_dec)\w*(?:\..*)?", re.I
 )
+VISION = re.compile(r"(?:.*\.)?(?:vision\w*|visual|image\w*)\..*", re.IGNORECASE)
 HEADS = (
     "num_attention_heads",
     "num_heads",
@@ -78,10 +79,11 @@ class MultiheadAdapter:
     description = "torch.nn.MultiheadAttention: fused [Q | K | V], learned absolute positions"
 
     def matches(self, checkpoint: Checkpoint) -> Match | None:
-        """Tensor names of the module, where the configuration names no architecture."""
-        if checkpoint.config.get("model_type") is not None or not _modules(checkpoint):
+        """Tensor names of the module; a named architecture may use it on the side only."""
+        if not _modules(checkpoint):
             return None
-        return Match(10, "tensor names of torch.nn.MultiheadAttention (in_proj_weight)")
+        score = 10 if checkpoint.config.get("model_type") is None else 4
+        return Match(score, "tensor names of torch.nn.MultiheadAttention (in_proj_weight)")
 
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
         """L from the configuration, else the positions of the first table."""
@@ -114,7 +116,8 @@ def _modules(checkpoint: Checkpoint) -> list[Module]:
         if matched is None or len(header.shape) != 2:
             continue
         height, width = header.shape
-        if not _crosses(checkpoint, matched[1]) and height in (width, 3 * width):
+        left_out = VISION.fullmatch(name) or _crosses(checkpoint, matched[1])
+        if not left_out and height in (width, 3 * width):
             found.append(Module(matched[1], width))
     return sorted(found, key=_place)
 

@@ -128,3 +128,23 @@ def test_a_latent_with_a_bad_value_spoils_all_heads(tmp_path: Path) -> None:
     made = folders.read(tmp_path, config, tensors).layers[0].projections
     assert made is not None
     assert sorted(bad.heads for bad in made().bad) == [(0,), (0,), (1,)]
+
+
+@pytest.mark.parametrize(("width", "channels"), [(64, 64), (128, 64)])
+def test_gptj_rotates_64_channels_unless_it_is_told(
+    width: int, channels: int, tmp_path: Path
+) -> None:
+    config = {"model_type": "gptj", "n_embd": width, "n_layer": 1, "n_head": 1}
+    tensors = {f"h.0.attn.{side}_proj.weight": folders.noise(width, width) for side in "qk"}
+    (part,) = folders.read(tmp_path / "a", config, tensors).layers[0].parts
+    assert (part.rotary_dim.value, part.rotary_dim.source) == (
+        channels,
+        "transformers default" if width > channels else "not stated: the whole head",
+    )
+    assert part.rope_theta.value == 10000.0
+    stated = {**config, "rotary_dim": 32, "rope_theta": 7.0}
+    (part,) = folders.read(tmp_path / "b", stated, tensors).layers[0].parts
+    assert (part.rotary_dim.value, part.rotary_dim.source) == (32, "config: rotary_dim")
+    assert part.rope_theta.value == 10000.0
+    with pytest.raises(CheckpointError, match="rotary_dim is null"):
+        folders.read(tmp_path / "c", {**config, "rotary_dim": None}, tensors)

@@ -236,5 +236,4 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_reading_reconstructs_the_models_own_attention(case: Case, tmp_path: Path) -> None:
     found = errors(case, tmp_path)
-    print(found)
     assert max(found) < TOLERANCE, found

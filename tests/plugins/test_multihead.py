@@ -131,3 +131,17 @@ def test_projections_of_different_widths(tmp_path: Path) -> None:
     made = layer.projections().value.keys(x)
     expected = x @ tensors["self_attn.k_proj_weight"].T + tensors["self_attn.in_proj_bias"][24:48]
     assert made == pytest.approx(expected.reshape(3, HEADS, 6).swapaxes(0, 1), abs=1e-5)
+
+
+def test_a_named_architecture_may_use_it_on_the_side_only(tmp_path: Path) -> None:
+    """Its layers go before a pooling head; a vision tower is no layer of the model."""
+    config = {"model_type": "other", "hidden_size": 24, "num_attention_heads": 4}
+    pooling = {"head.attention.in_proj_weight": folders.noise(72, 24)}
+    layers = {
+        f"layers.0.self_attn.{side}_proj.weight": folders.noise(24, 24) for side in ("q", "k")
+    }
+    assert folders.read(tmp_path / "a", config, {**layers, **pooling}).adapter == "generic"
+    tower = {"visual.0.attn.in_proj_weight": folders.noise(72, 24)}
+    text = {"resblocks.0.attn.in_proj_weight": folders.noise(72, 24)}
+    reading = folders.read(tmp_path / "b", {"heads": 4}, {**tower, **text})
+    assert (reading.adapter, len(reading.layers)) == ("multihead", 1)
