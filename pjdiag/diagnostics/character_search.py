@@ -19,6 +19,8 @@ OVERSAMPLING = 4
 """The grid of frequencies is this much finer than what the lags tell apart."""
 DECAY_OCTAVES = 8
 """Decay lengths tried first: 4 N, 2 N .. and none."""
+MOST_LAGS = 2**16
+"""Lags of all heads that are looked at together; memory is some 2 kB for each."""
 STEPS = 25
 SETTLED = 1e-10
 """A step that gains less of the variance is the last."""
@@ -66,10 +68,23 @@ def fit_character(kernels: Floats, weights: Floats, carrier: Carrier) -> Charact
     (0.3, 2.0)
     """
     centred = kernels - kernels @ weights[:, None]
+    step = max(1, MOST_LAGS // kernels.shape[1])
+    parts = [
+        _fit_some(centred[first : first + step], weights, carrier)
+        for first in range(0, len(centred), step)
+    ]
+    return CharacterFit(
+        *(
+            np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(CharacterFit)
+        )
+    )
+
+
+def _fit_some(centred: Floats, weights: Floats, carrier: Carrier) -> CharacterFit:
     lowest = np.pi / 2 / carrier.phase[-1]
     frequency, damping = _first_look(centred, weights, carrier, lowest)
-    search = _Search(centred, weights, carrier, lowest)
-    return search.run(frequency, damping)
+    return _Search(centred, weights, carrier, lowest).run(frequency, damping)
 
 
 def _first_look(

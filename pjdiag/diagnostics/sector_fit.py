@@ -24,6 +24,7 @@ FLAT = 1e-9
 """A column or a kernel that varies by less of its size over the lags is a constant."""
 LAGS_PER_COLUMN = 3
 """A dictionary has at most one column for so many lags, or it would fit anything."""
+MOST_FREQUENCIES = 40
 GRID = 512
 """Frequencies to choose from where a head states none."""
 CHOSEN = 4
@@ -116,10 +117,10 @@ class SectorDictionary:
 def most_frequencies(size: int, max_order: int = 3) -> int:
     """How many frequencies a dictionary over ``size`` lags may have, at least 1.
 
-    >>> most_frequencies(2044)
-    42
+    >>> most_frequencies(2044), most_frequencies(32764)
+    (40, 40)
     """
-    return max(1, (size // LAGS_PER_COLUMN - 1) // (4 * (max_order + 1)))
+    return min(MOST_FREQUENCIES, max(1, (size // LAGS_PER_COLUMN - 1) // (4 * (max_order + 1))))
 
 
 def frequency_grid(size: int) -> Floats:

@@ -102,7 +102,10 @@ def test_the_curve_is_shown_with_all_rows() -> None:
 
 
 def test_both_sides_of_an_encoder() -> None:
-    tables = shown(kernel_result(sides=("past", "future")))
+    made = kernel_result(sides=("past", "future"))
+    assert headline(made).startswith("Towards earlier tokens rapidity recency describes the ")
+    assert headline(made).endswith("; towards later ones rapidity recency (R2 75%)")
+    tables = shown(made)
     assert [title for title in tables if title.startswith("Shapes")] == [
         "Shapes of the kernels of the model's heads, past side",
         "Shapes of the kernels of the model's heads, future side",

@@ -24,7 +24,14 @@ def headline(result: Result) -> str:
 def sentence(place: Place) -> str:
     """The shape that fits best, how well, how much depends on the lag, and the controls."""
     rows = [row for row in place.rows if row["side"] == Side.PAST.value]
+    ahead = [row for row in place.rows if row["side"] == Side.FUTURE.value]
     lone = place.scope == Scope.HEAD
+    if ahead:
+        return f"towards earlier tokens {_side(rows, lone)}; towards later ones {_best(ahead)}"
+    return _side(rows, lone)
+
+
+def _side(rows: Sequence[Row], lone: bool) -> str:
     best = best_shape(rows)
     if best is None:
         return f"the measured {'kernel does' if lone else 'kernels do'} not vary with the lag"
@@ -41,6 +48,14 @@ def sentence(place: Place) -> str:
         if value(rows, "r2", shape=best.value, control=control.value) is not None
     ]
     return f"{text}; its R2 is {listed(controls)}" if controls else text
+
+
+def _best(rows: Sequence[Row]) -> str:
+    """The shape that fits best and how well."""
+    best = best_shape(rows)
+    if best is None:
+        return "nothing varies with the lag"
+    return f"{SHAPE_TITLES[best]} (R2 {_percent(rows, best, None)})"
 
 
 def _percent(rows: Sequence[Row], shape: Shape, control: Control | None) -> str:
