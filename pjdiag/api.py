@@ -67,11 +67,26 @@ def mass(source: Source) -> Result:
     return measure(read(source))
 
 
-def spectrum(source: Source) -> Result:
+def spectrum(
+    source: Source,
+    data: str | os.PathLike[str] | None = None,
+    length: int | None = None,
+    *,
+    windows: int = 2,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+) -> Result:
     """Mass of the rotary channels by wavelength: ``diagnostics.spectrum.spectrum``."""
     from pjdiag.diagnostics.spectrum import spectrum as measure
 
-    return measure(read(source))
+    return measure(
+        read(source, allow_pickle=allow_pickle),
+        data,
+        length,
+        windows=windows,
+        allow_pickle=allow_pickle,
+        progress=progress,
+    )
 
 
 def energy(

@@ -214,6 +214,10 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("jet_order", "count", "", "jet order r; null in a band's row: all orders"),
         ("mass", "real", "logit", "size of the channel's bilinear form of queries and keys"),
         ("share", "share", "", "mass over the mass of all rotary channels in this scope"),
+        ("query_norm", "real", "", "RMS over tokens and heads of |q| in these channels, on data"),
+        ("key_norm", "real", "", "RMS over tokens and heads of |k| in these channels, on data"),
+        ("data_mass", "real", "logit", "scale |q| |k| on data, summed over channels and heads"),
+        ("data_share", "share", "", "data_mass over that of all rotary channels in this scope"),
     ),
     "energy": _columns(
         ("sector", "text", "", "fj, affine, lc, or fj+lc pooled"),

@@ -42,6 +42,13 @@ def checkpoint(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def checkpoints(checkpoint) -> dict[str, Path]:
+    """What each static command reads: a spectrum needs rotary channels."""
+    rotary = write_native(checkpoint.with_name("rotary.safetensors"), method="rope")
+    return {**dict.fromkeys(STATIC, checkpoint), "spectrum": rotary}
+
+
+@pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """Packages of the static path, without those that only training and exports need."""
     names = [isolated.NAME.match(line)[0] for line in isolated.static_requirements()]
@@ -65,8 +72,8 @@ def test_help_imports_no_numbers(arguments):
 
 
 @pytest.mark.parametrize("command", STATIC)
-def test_static_commands_import_nothing_heavy(command, checkpoint):
-    code, names = imported(command, str(checkpoint), "--quiet", *STATIC[command])
+def test_static_commands_import_nothing_heavy(command, checkpoints):
+    code, names = imported(command, str(checkpoints[command]), "--quiet", *STATIC[command])
     assert code == 0
     assert names & set(HEAVY) == set()
 
@@ -85,8 +92,8 @@ def test_heavy_packages_are_really_absent_there(name, site):
 
 
 @pytest.mark.parametrize("command", STATIC)
-def test_static_commands_work_without_heavy_packages(command, site, checkpoint):
-    arguments = [command, str(checkpoint), "-o", "json", *STATIC[command]]
+def test_static_commands_work_without_heavy_packages(command, site, checkpoints):
+    arguments = [command, str(checkpoints[command]), "-o", "json", *STATIC[command]]
     here = subprocess.run(
         [sys.executable, "-m", "pjdiag", *arguments], capture_output=True, text=True, check=True
     )

@@ -18,7 +18,7 @@ SHARED_KEYS = {
 COMMAND_KEYS: dict[str, set[str]] = {
     "inspect": {"length"},
     "mass": {"length", "sector"},
-    "spectrum": {"length"},
+    "spectrum": {"data", "length", "windows"},
     "energy": {"length", "lag_weights", "centred", "sector"},
     "loo": {"length", "order"},
     "probe": {"length", "precision", "with_affine", "decision", "seed"},

@@ -1,36 +1,40 @@
-"""Which wavelengths the rotary channels use, by the size of their query-key forms."""
+"""Which wavelengths the rotary channels use: by their query-key forms, and on data."""
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pjdiag.adapters.protocol import (
     AdditiveKernel,
+    ChannelSpectrum,
     Layer,
     MultiplicativeSpectrum,
     Reading,
     TabulatedKernel,
 )
+from pjdiag.adapters.reading import at_length
 from pjdiag.diagnostics.heads import (
     LayerSpectrum,
+    SoundHeads,
     layers_in_words,
     overflow,
     sound_spectra,
     unwarned_overflow,
 )
 from pjdiag.diagnostics.outcome import outcome
-from pjdiag.diagnostics.scopes import Group, HeadItem, groups
-from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import LOCAL_WAVELENGTH, Band
+from pjdiag.diagnostics.progress import Progress, no_progress
+from pjdiag.diagnostics.scopes import HeadItem, groups
+from pjdiag.diagnostics.spectrum_rows import HeadSpectrum, spectrum_rows
+from pjdiag.results import Result, Skipped
+from pjdiag.terms import Mechanism
 
-Frequencies = tuple[float | None, ...]
-Key = tuple[int | None, float | None]
-"""Channel and frequency; the channel is None where layers have different frequencies."""
+if TYPE_CHECKING:
+    from pjdiag.diagnostics.channel_norms import ChannelNorms, DataNorms
 
 BIAS_ONLY = "its positions enter through a bias, which has no frequencies"
 ABSOLUTE = "its positions are added to the residual stream, which has no frequencies"
@@ -38,162 +42,117 @@ NO_ROTATION = "it does not rotate queries and keys"
 NO_TRAIN_LENGTH = (
     "the training length is unknown, so no wavelength is beyond it; pass --train-length"
 )
-
-
-@dataclass(frozen=True)
-class HeadSpectrum:
-    """Masses of one head's rotary channels."""
-
-    inv_freq: Frequencies
-    """``[C]`` in rad per token; None where it is unknown."""
-    mass: np.ndarray
-    """``[C, R+1]`` in logits."""
+FROM_DATA = "PoPE has no bilinear form: its mass is that on the data"
 
 
 @unwarned_overflow
-def spectrum(reading: Reading) -> Result:
-    """Mass of the rotary channels by frequency, per model, layer and head, from the weights.
+def spectrum(
+    reading: Reading,
+    data: str | os.PathLike[str] | None = None,
+    length: int | None = None,
+    *,
+    windows: int = 2,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+) -> Result:
+    """Mass of the rotary channels by frequency, per model, layer and head.
 
     Of channel c at jet order p (0 for RoPE) the size ``m`` of its bilinear form of queries and
-    keys, in logits; its wavelength is ``2 pi / |w_c|`` tokens. Bands: ``local`` below 16 tokens,
-    ``beyond`` above the train length, ``mid`` between. Masses are summed over heads and layers
-    and then divided.
+    keys, from the weights, in logits; its wavelength is ``2 pi / |w_c|`` tokens. Bands: ``local``
+    below 16 tokens, ``beyond`` above the train length, ``mid`` between. Masses are summed over
+    heads and layers and then divided.
 
     Rows: a band (``channel`` and ``jet_order`` null; by order as well where there are jets), and
     a channel at an order. Where the heads of a scope have different frequencies its rows are by
     equal ``inv_freq``, ``channel`` null. A channel that does not turn is ``beyond``, its
     wavelength null. Where frequencies are unknown, band and wavelength are null.
+
+    With ``data`` (a text, or a ``.npy`` file of token ids ``[N]`` or ``[N, T]``, -1 for padding)
+    the model runs over at most ``windows`` windows of ``length`` tokens (default: L, at most
+    2,048): ``query_norm`` and ``key_norm`` are the root mean squares of ``|q_c|`` and ``|k_c|``
+    over the tokens, over heads in aggregates, and ``data_mass = scale query_norm key_norm`` of
+    each head, summed. On white inputs that is the mass of the weights. PoPE, which has no
+    bilinear form, then has this as its mass. Raises DataError, UsageError and AdapterError as
+    ``measured_kernel.kernel`` does.
     """
+    norms = None
+    if data is not None:
+        from pjdiag.diagnostics.channel_norms import channel_norms  # needed with data only
+
+        norms = channel_norms(reading, data, length, windows, allow_pickle, progress)
+        reading = at_length(reading, norms.length)
     sound = sound_spectra(reading)
-    items, problems = _items(sound.spectra)
-    length = reading.train_length.value
-    rows = [row for group in groups(items) for row in _rows(group, length)]
+    measured = [*sound.spectra, *_polar(reading, norms)]
+    items, problems = _items(measured, norms)
+    train_length = reading.train_length.value
+    rows = [row for group in groups(items) for row in spectrum_rows(group, train_length)]
     return outcome(
         reading,
         "spectrum",
         rows,
-        (*sound.skipped, *_without_rotation(reading), *problems),
-        (*sound.warnings, *_warnings(reading, sound.spectra)),
+        (*_left_out(sound, measured), *_without_rotation(reading), *problems),
+        (*sound.warnings, *_warnings(reading, measured), *(norms.warnings if norms else ())),
         eval_length=reading.eval_length,
+        **(norms.provenance if norms else {}),
     )
 
 
-def wavelength(inv_freq: float | None) -> float | None:
-    """Tokens of a full turn; None where the frequency is unknown, infinity where it is 0.
-
-    >>> wavelength(math.pi), wavelength(0.0), wavelength(None)
-    (2.0, inf, None)
-    """
-    if inv_freq is None:
-        return None
-    return 2 * math.pi / abs(inv_freq) if inv_freq else math.inf
+@dataclass(frozen=True)
+class _Polar(LayerSpectrum):
+    """A PoPE layer, whose masses are those on data."""
 
 
-def band_of(inv_freq: float | None, train_length: int | None) -> Band | None:
-    """The band of a channel; None where its frequency is unknown.
-
-    >>> [band_of(w, 2048) for w in (1.0, 0.1, 0.001, 0.0)]
-    [<Band.LOCAL: 'local'>, <Band.MID: 'mid'>, <Band.BEYOND: 'beyond'>, <Band.BEYOND: 'beyond'>]
-    """
-    turn = wavelength(inv_freq)
-    if turn is None:
-        return None
-    if turn < LOCAL_WAVELENGTH:
-        return Band.LOCAL
-    # A channel that does not turn is beyond any length, known or not.
-    longest = math.inf if train_length is None else train_length
-    return Band.BEYOND if turn > longest or math.isinf(turn) else Band.MID
+def _polar(reading: Reading, norms: DataNorms | None) -> list[LayerSpectrum]:
+    """Layers without a form of their own, in the masses that the data give them."""
+    found: list[LayerSpectrum] = []
+    for layer in reading.layers:
+        for part in layer.parts:
+            here = norms.of(layer.index) if norms is not None else None
+            if isinstance(part, MultiplicativeSpectrum) and part.read is None and here is not None:
+                made = ChannelSpectrum(part.inv_freq.value, here.mass[..., None])
+                heads = tuple(range(here.mass.shape[0]))
+                found.append(_Polar(layer.index, part.mechanism, heads, made))
+    return found
 
 
 def _items(
-    layers: Sequence[LayerSpectrum],
+    layers: Sequence[LayerSpectrum], norms: DataNorms | None
 ) -> tuple[list[HeadItem[HeadSpectrum]], list[Skipped]]:
     items: list[HeadItem[HeadSpectrum]] = []
     problems: list[Skipped] = []
-    for layer in layers:
+    for layer in sorted(layers, key=lambda each: each.layer):
         amplitude = layer.spectrum.amplitude
         if not amplitude.shape[1]:
             problems.append(Skipped(layer.layer, NO_ROTATION))
             continue
         known = layer.spectrum.inv_freq
         frequencies = (None,) * amplitude.shape[1] if known is None else tuple(map(float, known))
+        on_data = norms.by_layer.get(layer.layer) if norms is not None else None
+        if isinstance(on_data, str):
+            problems.append(Skipped(layer.layer, on_data))
         for position, head in enumerate(layer.heads):
-            if np.isfinite(amplitude[position].sum()):
-                made = HeadSpectrum(frequencies, amplitude[position])
-                items.append(HeadItem(layer.layer, head, layer.mechanism, made))
-            else:
+            own = None if on_data is None or isinstance(on_data, str) else _of_head(on_data, head)
+            if not np.isfinite(amplitude[position].sum()):
                 problems.append(overflow(layer.layer, head, "the mass of a channel"))
+            elif own is not None and not np.isfinite(own.mass).all():
+                problems.append(overflow(layer.layer, head, "the size of queries or keys on data"))
+            else:
+                made = HeadSpectrum(frequencies, amplitude[position], own)
+                items.append(HeadItem(layer.layer, head, layer.mechanism, made))
     return items, problems
 
 
-def _rows(group: Group[HeadSpectrum], train_length: int | None) -> Iterator[Row]:
-    by_key = _summed(group.values)
-    total = sum(float(masses.sum()) for masses in by_key.values())
-    orders = range(next(iter(by_key.values())).shape[0])
-    bands = {key: band_of(key[1], train_length) for key in by_key}
-    for name in _possible_bands(bands.values(), train_length):
-        inside = np.sum([by_key[key] for key in by_key if bands[key] == name], axis=0)
-        by_order = np.zeros(len(orders)) + inside  # an empty sum is the number 0
-        yield _row(group, total, float(by_order.sum()), name)
-        for order in orders if len(orders) > 1 else ():
-            yield _row(group, total, float(by_order[order]), name, jet_order=order)
-    for key, masses in by_key.items():
-        channel, inv_freq = key
-        if channel is None and inv_freq is None:
-            continue  # what layers of unknown frequencies have in common is the band's row
-        for order in orders:
-            yield _row(
-                group,
-                total,
-                float(masses[order]),
-                bands[key],
-                channel=channel,
-                inv_freq=inv_freq,
-                wavelength=_finite(wavelength(inv_freq)),
-                jet_order=order,
-            )
+def _of_head(norms: ChannelNorms, head: int) -> ChannelNorms:
+    only = slice(head, head + 1)
+    return replace(norms, query=norms.query[only], key=norms.key[only])
 
 
-def _possible_bands(found: Any, train_length: int | None) -> list[Band | None]:
-    """Bands that have a row, be it with no mass: those of known frequencies, then the unknown."""
-    present = set(found)
-    known = present - {None}
-    possible: list[Band | None] = [Band.LOCAL, Band.MID] if known else []
-    if known and (train_length is not None or Band.BEYOND in known):
-        possible.append(Band.BEYOND)
-    return [*possible, *([None] if None in present else [])]
-
-
-def _summed(heads: Sequence[HeadSpectrum]) -> dict[Key, np.ndarray]:
-    """Masses ``[R+1]`` by channel where all heads have the same frequencies, else by frequency."""
-    orders = max(head.mass.shape[1] for head in heads)
-    by_frequencies: dict[Frequencies, np.ndarray] = {}
-    for head in heads:
-        total = by_frequencies.setdefault(
-            head.inv_freq, np.zeros((head.mass.shape[0], orders), dtype=np.float64)
-        )
-        total[:, : head.mass.shape[1]] += head.mass
-    if len(by_frequencies) == 1:
-        ((frequencies, total),) = by_frequencies.items()
-        return {(channel, w): total[channel] for channel, w in enumerate(frequencies)}
-    merged: dict[Key, np.ndarray] = {}
-    for frequencies, total in by_frequencies.items():
-        for w, masses in zip(frequencies, total, strict=True):
-            merged[None, w] = merged.get((None, w), 0) + masses
-    return dict(sorted(merged.items(), key=lambda entry: -abs(entry[0][1] or 0)))
-
-
-def _row(
-    group: Group[HeadSpectrum], total: float, mass: float, band: Band | None, **figures: Any
-) -> Row:
-    blank = dict.fromkeys(("channel", "inv_freq", "wavelength", "band", "jet_order"))
-    named = {"band": None if band is None else band.value}
-    shared = {"mass": mass, "share": mass / total if total > 0 else None}
-    return group.row(**{**blank, **figures, **named, **shared})
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
+def _left_out(sound: SoundHeads, measured: Sequence[LayerSpectrum]) -> list[Skipped]:
+    """What the weights leave out, without what the data made up for."""
+    made_up = {layer.layer for layer in measured if isinstance(layer, _Polar)}
+    return [
+        entry for entry in sound.skipped if entry.head is not None or entry.layer not in made_up
+    ]
 
 
 def _without_rotation(reading: Reading) -> list[Skipped]:
@@ -224,5 +183,7 @@ def _warnings(reading: Reading, layers: Sequence[LayerSpectrum]) -> Iterator[str
             f"frequencies of {layers_in_words(indices)} are unknown{why and f' ({why})'}, so their "
             "channels have no wavelength; state rope_theta in config.json"
         )
+    if any(layer.mechanism == Mechanism.POPE for layer in layers):
+        yield FROM_DATA
     if len(layers) > len(measured) and reading.train_length.value is None:
         yield NO_TRAIN_LENGTH

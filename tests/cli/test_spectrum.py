@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.running import run
 from tests.diagnostics.kernels import DATA
+from tests.diagnostics.runnable import runnable
 from tests.native import full_native, write_native
 
 
@@ -71,3 +72,25 @@ def test_nothing_to_show_is_inconclusive_and_says_why(capsys, tmp_path, make):
     assert ran.code == 3
     reason = {"bias": "which has no frequencies", "pope": "its mass needs data"}[make]
     assert reason in " ".join(ran.out.split())
+
+
+def test_data_adds_the_norms_of_queries_and_keys(capsys, tmp_path):
+    path = runnable(tmp_path / "m.safetensors", "rope")
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"to be or not to be, " * 20)
+    ran = run(capsys, "spectrum", path, "--data", text, "--length", "64", "--windows", "1")
+    assert ran.code == 0
+    assert "; on the data " in " ".join(ran.out.split())
+    assert "|q|" in ran.out
+    loaded = json.loads(run(capsys, "spectrum", path, "--data", text, "-o", "json").out)
+    assert loaded["provenance"]["unit"] == "byte"
+    assert all(row["data_mass"] > 0 for row in loaded["rows"])
+
+
+def test_a_model_that_cannot_run_is_one_line(capsys, tmp_path):
+    ran = run(
+        capsys, "spectrum", DATA / "rope_alibi.pt", "--allow-pickle", "--data", DATA / "full.pt"
+    )
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "brings no model that can run" in ran.err

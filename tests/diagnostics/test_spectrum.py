@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pjdiag
 from pjdiag.adapters import ChannelSpectrum, Loaded, MultiplicativeSpectrum, Reading, Sourced
-from pjdiag.diagnostics.spectrum import band_of, wavelength
+from pjdiag.diagnostics.spectrum_rows import band_of, wavelength
 from pjdiag.terms import Mechanism, Sector
 from tests.diagnostics.kernels import DATA
 from tests.native import full_native, random_raw, write_native

@@ -141,8 +141,13 @@ Channels = Mapping[float, Sequence[float]]
 """Mass by order of each channel, by its wavelength in tokens."""
 
 
-def spectrum_rows(where: Row, masses: Channels, length: int = 128, **shared: Any) -> Iterator[Row]:
-    """Rows of one scope; channels are numbered unless ``channel`` is None in ``shared``."""
+def spectrum_rows(
+    where: Row, masses: Channels, length: int = 128, norms: bool = False, **shared: Any
+) -> Iterator[Row]:
+    """Rows of one scope; channels are numbered unless ``channel`` is None in ``shared``.
+
+    With ``norms`` every channel has the norms 3 and 4 on data.
+    """
     total = sum(map(sum, masses.values()))
 
     def band(turn: float) -> str | None:
@@ -151,17 +156,28 @@ def spectrum_rows(where: Row, masses: Channels, length: int = 128, **shared: Any
     def shown(mass: float, **figures: Any) -> Row:
         return row("spectrum", where, mass=mass, share=mass / total if total else None, **figures)
 
+    def on_data(channels: int) -> Row:
+        if not norms:
+            return {}
+        return {
+            "query_norm": 3 * channels**0.5,
+            "key_norm": 4 * channels**0.5,
+            "data_mass": 12.0 * channels,
+            "data_share": channels / len(masses),
+        }
+
     found = set(map(band, masses))
     for name in [*(BANDS if found - {None} else ()), *(found & {None})]:
         inside = [orders for turn, orders in masses.items() if band(turn) == name]
-        yield shown(sum(map(sum, inside)), band=name)
+        yield shown(sum(map(sum, inside)), band=name, **on_data(len(inside)))
     for channel, (turn, orders) in enumerate(masses.items()):
         for order, mass in enumerate(orders):
             figures = {"channel": channel, "jet_order": order, "band": band(turn), **shared}
             known = turn == turn
             frequency = None if not known else 6.283185 / turn
             finite = turn if known and turn < float("inf") else None
-            yield shown(mass, inv_freq=frequency, wavelength=finite, **figures)
+            figures |= {"inv_freq": frequency, "wavelength": finite, **on_data(1)}
+            yield shown(mass, **figures)
 
 
 BANDS = ("local", "mid", "beyond")

@@ -146,3 +146,32 @@ def test_all_rows_has_every_channel() -> None:
 
 def test_the_next_step_is_to_measure() -> None:
     assert next_command(spectrum_result()) == ("pjdiag kernel runs/model.safetensors --data FILE")
+
+
+def test_norms_on_data_are_columns_and_shares() -> None:
+    made = model(TURNS, norms=True)
+    assert headline(made).endswith("(1); on the data 40%, 40% and 20%")
+    table = shown(made)[BINS]
+    assert titles(table)[-3:] == ["|q| on data", "|k| on data", "share on data"]
+    assert [line[-3:] for line in texts(table)] == [
+        ["4.24", "5.66", "40.0%"],
+        ["3.00", "4.00", "20.0%"],
+        ["3.00", "4.00", "20.0%"],
+        ["3.00", "4.00", "20.0%"],
+    ]
+    every = shown(made, all_rows=True)[EVERY]
+    assert texts(every)[0][-3:] == ["3.00", "4.00", "20.0%"]
+
+
+def test_layers_with_two_thetas_have_shares_on_data_and_no_norms() -> None:
+    table = shown(model(TURNS, norms=True, channel=None))[BINS]
+    assert titles(table)[-2:] == ["share", "share on data"]
+
+
+def test_a_layer_without_norms_is_blank() -> None:
+    rows = [
+        *spectrum_rows(scope(mechanism="rope"), TURNS, norms=True),
+        *spectrum_rows(scope(0, mechanism="rope"), TURNS),
+    ]
+    every = shown(result("spectrum", rows), all_rows=True)[EVERY]
+    assert texts(every)[-1][-3:] == ["", "", ""]

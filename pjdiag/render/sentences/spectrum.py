@@ -7,6 +7,7 @@ from functools import partial
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title
 from pjdiag.render.sentences._common import about
+from pjdiag.render.text import listed
 from pjdiag.render.views.spectrum import UNKNOWN_BAND, bands, channels
 from pjdiag.results import Result
 from pjdiag.terms import Band
@@ -45,6 +46,9 @@ def sentence(train_length: int | None, place: Place) -> str:
         if total:
             of_all = f" of {total} channels" if name == next(iter(found)) else ""
             text += f" ({counts.get(name, 0)}{of_all})"
+    shares = [row.get("data_share") for row in found.values()]
+    if None not in shares:
+        text += f"; on the data {listed(numbers.percent(share) for share in shares)}"
     return text if train_length is not None else f"{text}; the training length is unknown"
 
 

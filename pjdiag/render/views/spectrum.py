@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title, places
-from pjdiag.render.tables import Cell, Header, Table, figure_cell, share_cell
+from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell, share_cell
 from pjdiag.results import Result, Row
 from pjdiag.terms import LOCAL_WAVELENGTH, Band, Scope
 
@@ -23,6 +23,10 @@ STILL = "does not turn"
 STEP = 4
 """Ratio of the wavelengths between which channels share a line."""
 BINS_NOTE = "mass in logits, from the weights; a wavelength is the tokens of a full turn"
+NORMS = {"query_norm": "|q|\non data", "key_norm": "|k|\non data"}
+DATA_NOTE = (
+    "; |q| and |k| are RMS norms over tokens and heads, share on data is that of their product"
+)
 BANDS_NOTE = "local: below 16 tokens; beyond training: longer than the training length"
 
 
@@ -63,6 +67,10 @@ class _Bin:
     frequencies: set[tuple[int | None, float | None]] = field(default_factory=set)
     turns: list[float] = field(default_factory=list)
     by_order: dict[int, float] = field(default_factory=dict)
+    on_data: float = 0.0
+    """Its share of the mass on data."""
+    squares: dict[str, float] = field(default_factory=dict)
+    """Of the norms on data."""
 
     def add(self, row: Row) -> None:
         """Take in one channel at one order."""
@@ -71,6 +79,10 @@ class _Bin:
             self.turns.append(row["wavelength"])
         order = row["jet_order"]
         self.by_order[order] = self.by_order.get(order, 0.0) + row["mass"]
+        if order == 0:
+            self.on_data += row.get("data_share") or 0.0
+            for name in NORMS:
+                self.squares[name] = self.squares.get(name, 0.0) + (row.get(name) or 0.0) ** 2
 
     def title(self) -> str:
         """The wavelengths that occur."""
@@ -86,6 +98,8 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
     orders = sorted({order for each in bins for order in each.by_order})
     several = orders if len(orders) > 1 else []
     numbered = any(channel is not None for each in bins for channel, _ in each.frequencies)
+    measured = _measured([place])
+    norms = NORMS if measured and numbered else {}
     headers = (
         Header("band", key=True, group=True),
         Header("wavelength\n(tokens)", key=True),
@@ -93,6 +107,8 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
         Header("mass", numeric=True),
         Header("share", numeric=True),
         *(Header(f"r={order}", numeric=True) for order in several),
+        *(Header(title, numeric=True) for title in norms.values()),
+        *((Header("share\non data", numeric=True),) if measured else ()),
     )
     lines = []
     for each in bins:
@@ -106,9 +122,12 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
                 figure_cell(mass),
                 share_cell(mass / total if total else None),
                 *(Cell(numbers.share_cell(part / total if total else None)) for part in shares),
+                *(figure_cell(math.sqrt(each.squares[name])) for name in norms),
+                *((share_cell(each.on_data),) if measured else ()),
             )
         )
     note = BINS_NOTE + ("; r = jet order: share of all mass" if several else "")
+    note += DATA_NOTE if measured else ""
     who = "" if place.scope == Scope.MODEL else f", {place.label}"
     return Table(f"Rotary mass by wavelength{who}", headers, tuple(lines), note)
 
@@ -163,6 +182,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
     rows = [(place, row) for place in found for row in channels(place.rows)]
     numbered = any(row["channel"] is not None for _, row in rows)
     several = len({row["jet_order"] for _, row in rows}) > 1
+    measured = _measured(found)
     headers = (
         Header("scope", key=True, group=True),
         *((Header("channel", numeric=True, key=True),) if numbered else ()),
@@ -172,6 +192,8 @@ def _channel_table(found: Sequence[Place]) -> Table:
         *((Header("jet\norder", numeric=True, key=True),) if several else ()),
         Header("mass", numeric=True),
         Header("share", numeric=True),
+        *(Header(title, numeric=True) for title in NORMS.values() if measured),
+        *((Header("share\non data", numeric=True),) if measured else ()),
     )
     lines = tuple(
         (
@@ -183,10 +205,23 @@ def _channel_table(found: Sequence[Place]) -> Table:
             *((Cell(str(row["jet_order"])),) if several else ()),
             figure_cell(row["mass"]),
             share_cell(row["share"]),
+            *(_known(figure_cell, row[name]) for name in NORMS if measured),
+            *((_known(share_cell, row["data_share"]),) if measured else ()),
         )
         for place, row in rows
     )
-    return Table("Every rotary channel", headers, lines, BINS_NOTE)
+    note = BINS_NOTE + (DATA_NOTE if measured else "")
+    return Table("Every rotary channel", headers, lines, note)
+
+
+def _measured(found: Sequence[Place]) -> bool:
+    """True where the model was run on data."""
+    return any(row.get("data_mass") is not None for place in found for row in place.rows)
+
+
+def _known(cell: Callable[[float], Cell], value: float | None) -> Cell:
+    """Blank where a layer has no norms on data."""
+    return BLANK if value is None else cell(value)
 
 
 def _is_channel(row: Row) -> bool:
