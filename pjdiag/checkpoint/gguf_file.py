@@ -78,7 +78,11 @@ class GgufFile:
         Quantised types become float32. Rows of queries and keys that the converter permuted are
         in the order of Hugging Face, and gains that it stored plus one are as they were.
         """
-        entry = self._entries[name]
+        entry, dtype = self._entries[name], self.headers[name].dtype
+        if not self.decodes(dtype):
+            raise CheckpointError(
+                f"tensor {shown(name)} has dtype {shown(dtype)}, which cannot be read", _DAMAGED
+            )
         count = entry.shape[0] if entry.shape else 1
         start, stop = (0, count) if rows is None else (rows.start, rows.stop)
         per_head = self._permuted_head(entry)
@@ -111,7 +115,8 @@ class GgufFile:
             return np.zeros(shape, np.float32)
         kind = self._gguf.GGMLQuantizationType(entry.kind)
         lines = raw.reshape(-1, raw.size // int(np.prod(shape[:-1], dtype=np.int64)))
-        made: npt.NDArray[Any] = self._gguf.dequantize(lines, kind)
+        with np.errstate(all="ignore"):  # a bad scale gives NaN, which is reported where it is used
+            made: npt.NDArray[Any] = self._gguf.dequantize(lines, kind)
         return np.array(made.reshape(shape), dtype=np.float32)
 
     def _permuted_head(self, entry: TensorEntry) -> int:

@@ -82,8 +82,9 @@ class MergedStore:
         del name
         kept = self.base.store.read(self.base.original_name, rows)
         start = 0 if rows is None else rows.start
-        merged = kept.astype(np.float64) + self.update.rows(start, start + kept.shape[0])
-        return merged.astype(kept.dtype)
+        with np.errstate(all="ignore"):  # NaN is reported where it is used
+            merged = kept.astype(np.float64) + self.update.rows(start, start + kept.shape[0])
+            return merged.astype(kept.dtype)
 
 
 def is_adapter(names: Mapping[str, object]) -> bool:

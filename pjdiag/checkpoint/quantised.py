@@ -222,5 +222,6 @@ class ScaledStore:
         grid = scale.reshape(max(-(-count // high), 1), max(-(-columns // wide), 1))
         first = rows.start if rows is not None else 0
         used = grid[np.arange(first, first + values.shape[0]) // high]
-        scaled: npt.NDArray[Any] = values * used[:, np.arange(columns) // wide]
+        with np.errstate(all="ignore"):  # a bad scale gives NaN, which is reported where it is used
+            scaled: npt.NDArray[Any] = values * used[:, np.arange(columns) // wide]
         return scaled
