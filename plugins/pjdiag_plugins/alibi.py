@@ -12,7 +12,7 @@ from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import CheckpointError
 from pjdiag.position.alibi import SlopeFamily, slopes
 from pjdiag_plugins.shared import Around, PlacedAdapter, absolute_part, alibi_part
-from pjdiag_plugins.stored_slopes import family_source, stored_slopes
+from pjdiag_plugins.stored_slopes import family_source
 
 BLOOM = ArchitectureMap(
     name="bloom",
@@ -117,7 +117,7 @@ def with_slopes(layer: Layer, around: Around, layer_name: str, bias_max: Sourced
             f"alibi_bias_max is {bias_max.value:g} and is honoured, as its training code does; "
             "transformers' MptModel ignores it and uses 8"
         )
-    stored = stored_slopes(around.checkpoint, f"{around.prefix}{layer_name}", heads.value)
+    stored = around.slopes.find(f"{around.prefix}{layer_name}", heads.value)
     if stored is not None:
         warnings += [*stored.warnings, *_disagreement(stored.slopes, stored.family, computed)]
     stated = Sourced(computed, family_source(SlopeFamily.STANDARD, source))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +13,11 @@ from pjdiag.adapters.rope_fields import rope_fields, text_config, train_length
 from pjdiag.adapters.schedule import ATTENTION
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.terms import Mechanism
-from pjdiag_plugins.position_tables import position_table
+from pjdiag_plugins.attention_modules import Found, attention_modules, layer_indices
+from pjdiag_plugins.position_tables import PositionTable, position_table
 from pjdiag_plugins.shared import alibi_part, unknown_part
-from pjdiag_plugins.stored_slopes import stored_slopes
+from pjdiag_plugins.stored_slopes import SlopeStore
 
-QUERY = "q|q_proj|query|q_lin|q_linear|wq|w_q|to_q|query_proj|attn_q|linear_q"
-FUSED = "qkv|qkv_proj|c_attn|query_key_value|wqkv|w_pack|to_qkv|attn_qkv|qkv_linear|qkv_layer"
-LATENT = "q_a_proj|kv_a_proj_with_mqa|kv_a_proj"
-NAME = re.compile(rf"(.*?)\.?({QUERY}|{FUSED}|{LATENT})\.weight", re.I)
-LEFT_OUT = re.compile(
-    r"(?:.*\.)?(?:\w*cross\w*|encoder_attn|encdecattention|vision\w*|visual)\..*", re.I
-)
-NUMBER = re.compile(r"(?:^|\.)(\d{1,9})(?:\.|$)")
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "attention_heads")
 KV_HEADS = (
     "num_key_value_heads",
@@ -35,6 +27,7 @@ KV_HEADS = (
     "multi_query_group_num",
 )
 HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "head_size")
+WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 THETA = ("rope_theta", "rotary_emb_base", "rope_base")
 SETTINGS = ("rope_parameters", "rope_scaling")
 GENERIC = (
@@ -43,19 +36,15 @@ GENERIC = (
 
 
 @dataclass(frozen=True)
-class Found:
-    """One attention module by its tensors."""
+class Shared:
+    """What all layers of a checkpoint have in common."""
 
-    path: str
-    query: str
-    """Name of the query's, or of the fused, weight."""
-    key: str | None
-    """Name of the key's weight; None where it is fused or not found."""
-    latent: bool = False
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.path}." if self.path else ""
+    checkpoint: Checkpoint
+    fields: ConfigFields
+    train_length: int | None
+    """L in tokens."""
+    slopes: SlopeStore
+    table: PositionTable | None
 
 
 class GenericAdapter:
@@ -85,70 +74,32 @@ class GenericAdapter:
         config = text_config(checkpoint.config)
         fields = ConfigFields(config, {})
         found = attention_modules(checkpoint)
-        for index, module in zip(_indices(found), found, strict=True):
-            yield _layer(checkpoint, fields, index, module, train_length)
+        width = fields.count(*WIDTH).value
+        shared = Shared(
+            checkpoint,
+            fields,
+            train_length,
+            SlopeStore(checkpoint),
+            position_table(checkpoint, width) if width is not None else None,
+        )
+        for index, module in zip(layer_indices(found), found, strict=True):
+            yield _layer(shared, index, module)
 
 
-def attention_modules(checkpoint: Checkpoint) -> list[Found]:
-    """Self-attention modules of the language model, in the order of the file."""
-    by_path: dict[str, Found] = {}
-    for name in checkpoint.headers:
-        matched = NAME.fullmatch(name)
-        if matched is None or LEFT_OUT.fullmatch(name) or matched[1] in by_path:
-            continue
-        path, kind = matched[1], matched[2]
-        latent = re.fullmatch(LATENT, kind, re.I) is not None
-        fused = re.fullmatch(FUSED, kind, re.I) is not None
-        key = f"{path}.{_key_beside(kind)}.weight".lstrip(".")
-        apart = not fused and key in checkpoint.headers
-        by_path[path] = Found(path, name, key if apart else None, latent)
-    return sorted(by_path.values(), key=lambda module: _numbers(module.path))
-
-
-def _key_beside(kind: str) -> str:
-    """What the key is called where the query is called ``kind``.
-
-    >>> _key_beside("q_proj"), _key_beside("query"), _key_beside("wq"), _key_beside("attn_q")
-    ('k_proj', 'key', 'wk', 'attn_k')
-    """
-    if "query" in kind.lower():
-        return kind.replace("query", "key")
-    return re.sub(r"q(?=_|$)", "k", kind, count=1) if "q" in kind else kind.replace("Q", "K")
-
-
-def _numbers(path: str) -> tuple[str, tuple[int, ...]]:
-    """Modules of one stack together, by their numbers."""
-    return NUMBER.sub(".", path), tuple(int(number) for number in NUMBER.findall(path))
-
-
-def _indices(found: list[Found]) -> list[int]:
-    """The numbers in the names where they tell the layers apart; else their order."""
-    numbers = [NUMBER.findall(module.path) for module in found]
-    own = [int(entry[-1]) if entry else -1 for entry in numbers]
-    if len(set(own)) == len(own) and min(own, default=0) >= 0 and all(len(e) == 1 for e in numbers):
-        return own
-    return list(range(len(found)))
-
-
-def _layer(
-    checkpoint: Checkpoint,
-    fields: ConfigFields,
-    index: int,
-    module: Found,
-    length: int | None,
-) -> Layer | SkippedLayer:
+def _layer(shared: Shared, index: int, module: Found) -> Layer | SkippedLayer:
+    fields = shared.fields
     kinds = fields.entries("layer_types").value or []
     if index < len(kinds) and kinds[index] not in ATTENTION:
         return SkippedLayer(index, f"layer type {ascii(kinds[index])[1:-1]}: no softmax attention")
     if module.latent:
         return SkippedLayer(index, f"{module.path}: latent attention of an unknown class")
-    heads, sizes = fields.count(*HEADS), _sizes(checkpoint, fields, module)
+    heads, sizes = fields.count(*HEADS), _sizes(shared.checkpoint, fields, module)
     if isinstance(sizes, str):
         return SkippedLayer(index, f"{module.path or module.query}: {sizes}")
     head_dim, kv_heads = sizes
     unknown: Any = UNKNOWN
     missing = ["softmax scale", "mask", "windows", "norms of queries and keys"]
-    parts, told = _parts(checkpoint, fields, module, heads, head_dim, length, missing)
+    parts, told = _parts(shared, module, heads, head_dim, missing)
     return Layer(
         index=index,
         num_heads=heads,  # type: ignore[arg-type]
@@ -204,7 +155,7 @@ def _fused_sizes(
 ) -> tuple[Sourced[int], Sourced[int]] | str:
     """Sizes from the config, where the fused projection has a side of that size."""
     count = heads.value or 1
-    hidden = fields.count("hidden_size", "n_embd", "d_model", "dim").value
+    hidden = fields.count(*WIDTH).value
     if stated.value is None and (hidden is None or hidden % count):
         return "config states no head_dim, and no hidden_size that the heads divide"
     dim = stated if stated.value is not None else Sourced((hidden or 0) // count, "hidden / heads")
@@ -219,28 +170,25 @@ def _fused_sizes(
 
 
 def _parts(
-    checkpoint: Checkpoint,
-    fields: ConfigFields,
+    shared: Shared,
     module: Found,
     heads: Sourced[int | None],
     head_dim: Sourced[int],
-    length: int | None,
     missing: list[str],
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """What the file tells of positions; else one part of unknown mechanism."""
     parts: list[Part] = []
     told: list[str] = []
-    if _states_rope(fields.config):
-        parts.append(_rope_part(fields.config, head_dim.value, module))
+    config = shared.fields.config
+    if _states_rope(config):
+        parts.append(_rope_part(config, head_dim.value, module))
         missing += ["pairing of the rotated channels", "channels that rotate"]
-    stored = stored_slopes(checkpoint, module.prefix, heads.value or 1)
+    stored = shared.slopes.find(module.prefix, heads.value or 1)
     if stored is not None:
-        parts.append(alibi_part(stored.slopes, length, stored.bad))
+        parts.append(alibi_part(stored.slopes, shared.train_length, stored.bad))
         told += stored.warnings
-    width = fields.count("hidden_size", "n_embd", "d_model", "dim").value
-    table = position_table(checkpoint, width) if width is not None else None
-    if table is not None:
-        parts.append(table.part())
+    if shared.table is not None:
+        parts.append(shared.table.part())
     if parts:
         return tuple(parts), tuple(told)
     reason = "generic: the config states no rope, and no slopes or positions are stored"

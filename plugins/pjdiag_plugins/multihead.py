@@ -28,8 +28,8 @@ from pjdiag_plugins.position_tables import (
 )
 from pjdiag_plugins.shared import unknown_part
 
-FUSED = re.compile(r"(.*?)\.?in_proj_weight")
-APART = re.compile(r"(.*?)\.?q_proj_weight")
+WEIGHTS = ("in_proj_weight", "q_proj_weight")
+"""The fused projection, or that of the queries where the module keeps them apart."""
 CROSS = re.compile(
     r"(?:.*\.)?\w*(?:cross|encoder_att|enc_att|src_att|encdec|enc_dec)\w*(?:\..*)?", re.I
 )
@@ -112,13 +112,13 @@ def _modules(checkpoint: Checkpoint) -> list[Module]:
     """Self-attentions; attention to an encoder has no positions of its own."""
     found = []
     for name, header in checkpoint.headers.items():
-        matched = FUSED.fullmatch(name) or APART.fullmatch(name)
-        if matched is None or len(header.shape) != 2:
+        path, _, last = name.rpartition(".")
+        if last not in WEIGHTS or len(header.shape) != 2:
             continue
         height, width = header.shape
-        left_out = VISION.fullmatch(name) or _crosses(checkpoint, matched[1])
+        left_out = VISION.fullmatch(name) or _crosses(checkpoint, path)
         if not left_out and height in (width, 3 * width):
-            found.append(Module(matched[1], width))
+            found.append(Module(path, width))
     return sorted(found, key=_place)
 
 

@@ -25,6 +25,7 @@ from pjdiag.adapters.protocol import UNKNOWN
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.position.alibi import alibi_kernel
 from pjdiag.terms import Mechanism, Sector
+from pjdiag_plugins.stored_slopes import SlopeStore
 
 NO_TRAIN_LENGTH = "train length unknown, pass --train-length: the mass of ALiBi is m L"
 
@@ -39,6 +40,8 @@ class Around:
     """L in tokens."""
     prefix: str
     """What stands before the layers' names."""
+    slopes: SlopeStore
+    """ALiBi slopes that the checkpoint stores."""
 
 
 class PlacedAdapter(DecoderAdapter):
@@ -48,7 +51,13 @@ class PlacedAdapter(DecoderAdapter):
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
     ) -> Iterator[Layer | SkippedLayer]:
         """Every layer in order, with its positions."""
-        around = Around(checkpoint, self.fields(checkpoint), train_length, self.prefix(checkpoint))
+        around = Around(
+            checkpoint,
+            self.fields(checkpoint),
+            train_length,
+            self.prefix(checkpoint),
+            SlopeStore(checkpoint),
+        )
         for found in super().layers(checkpoint, train_length, eval_length):
             yield found if isinstance(found, SkippedLayer) else self.placed(found, around)
 

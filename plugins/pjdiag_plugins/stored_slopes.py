@@ -13,7 +13,7 @@ from pjdiag.checkpoint import Checkpoint
 from pjdiag.position.alibi import SlopeFamily, classify_slopes, slope_of_bias
 from pjdiag_plugins.checked import REAL_DTYPES, not_finite
 
-NAME = re.compile(r"(?:.*\.)?(?:alibi_)?(?:slopes?|alibi|alibi_bias|alibi_mask)")
+NAME = re.compile(r"(?:[^.]*\.)*+(?:alibi_)?(?:slopes?|alibi|alibi_bias|alibi_mask)")
 NUMBERED = re.compile(r"(?:^|\.)\d+\.")
 LARGEST_TABLE = 2**26
 POSITIONS = 64
@@ -37,19 +37,29 @@ class StoredSlopes:
         return (f"{self.slopes.source}: {REVERSED}",) if self.family is SlopeFamily.REVERSED else ()
 
 
-def stored_slopes(checkpoint: Checkpoint, prefix: str, num_heads: int) -> StoredSlopes | None:
-    """The slopes stored under a layer's ``prefix``, else for all layers; None where none are.
+class SlopeStore:
+    """The slopes of one checkpoint; each tensor is read once."""
 
-    A list holds one value per head; a table ends in ``[H, T, T]`` or ``[H, 1, T]`` and is a
-    multiple of the lag, up to a constant in each row.
-    """
-    names = [name for name in checkpoint.headers if NAME.fullmatch(name)]
-    own = [name for name in names if name.startswith(prefix)]
-    for name in own or [name for name in names if not NUMBERED.search(name)]:
-        found = _read(checkpoint, name, num_heads)
-        if found is not None:
-            return found
-    return None
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._names = [name for name in checkpoint.headers if NAME.fullmatch(name)]
+        self._read: dict[tuple[str, int], StoredSlopes | None] = {}
+
+    def find(self, prefix: str, num_heads: int) -> StoredSlopes | None:
+        """The slopes under a layer's ``prefix``, else those for all layers; None where none are.
+
+        A list holds one value per head; a table ends in ``[H, T, T]`` or ``[H, 1, T]`` and is a
+        multiple of the lag, up to a constant in each row.
+        """
+        own = [name for name in self._names if name.startswith(prefix)]
+        shared = [name for name in self._names if not NUMBERED.search(name)]
+        for name in own or shared:
+            key = name, num_heads
+            if key not in self._read:
+                self._read[key] = _read(self._checkpoint, name, num_heads)
+            if (found := self._read[key]) is not None:
+                return found
+        return None
 
 
 def family_source(family: SlopeFamily, source: str) -> str:
