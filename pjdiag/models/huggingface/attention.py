@@ -55,7 +55,7 @@ def observed(model: nn.Module, observe: Observer) -> Iterator[None]:
     if not (is_attached(model) or has_capture(model)):
         raise AdapterError(
             f"{type(model).__name__} has no attention that can be observed",
-            "attach it first; or read the weights alone, with `pjdiag inspect`",
+            "attach it, or update transformers; `pjdiag inspect` reads the weights alone",
         )
     watch = Watch(observe)
     modules = list(model.modules())
@@ -135,13 +135,13 @@ def behind_interface(model: nn.Module) -> bool:
 
 def _own_configs(model: nn.Module) -> list[Any]:
     """Copies of the configurations in ``model``, put in their place; each once."""
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
     copies: dict[int, Any] = {}
     seen: dict[int, Any] = {}
     for module in model.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, PreTrainedConfig):
+            if isinstance(value, PretrainedConfig):
                 own = copy.deepcopy(value, copies)
                 setattr(module, name, own)
                 seen[id(own)] = own

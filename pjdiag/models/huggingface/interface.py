@@ -76,7 +76,7 @@ def attention(
     _refuse_unknown(module, others)
     rule, table = _rule_and_table(module, query, key, attention_mask, is_causal, sliding_window)
     terms = Terms(
-        scale=default_scale(query) if scaling is None else float(scaling),
+        scale=_own_scale(module, query) if scaling is None else float(scaling),
         bias_by_lag=_pj_bias(module, query, rule, table),
         softcap=softcap,
         sinks=s_aux,
@@ -89,6 +89,14 @@ def attention(
         watch.tell(module, _running(module, query, key, rule, terms))
     mixed = attend(query, key, value, rule, terms)
     return mixed.transpose(1, 2).contiguous(), None
+
+
+def _own_scale(module: nn.Module, query: Tensor) -> float:
+    """1/sqrt(D), unless the module says otherwise: GPT-2's, before transformers 5 passed it on."""
+    scale = default_scale(query) if getattr(module, "scale_attn_weights", True) else 1.0
+    if getattr(module, "scale_attn_by_inverse_layer_idx", False):
+        scale /= float(module.layer_idx) + 1  # type: ignore[arg-type]
+    return scale
 
 
 def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:

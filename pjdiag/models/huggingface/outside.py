@@ -122,9 +122,11 @@ def mpt(call: Call) -> Found:
 
 
 def gpt_neo(call: Call) -> Found:
-    """Separate projections, no scale, windows on the local layers."""
+    """Separate projections, no scale; the windows of local layers are in the causal buffer."""
     module = call.module
-    window = module.config.window_size if module.attention_type == "local" else None
+    last_row = module.bias[0, 0, -1]
+    seen = int(last_row.sum())
+    window = seen if seen < len(last_row) else None
     queries, keys = (call.heads(name, module.num_heads) for name in ("q_proj", "k_proj"))
     return Found(queries, keys, 1.0, call.keep(), window=window)
 
