@@ -77,13 +77,10 @@ class DecoderAdapter:
         kinds = layer_kinds(self.map, fields, count)
         shared = shared_keys(self.map, fields, kinds)
         for index, kind in enumerate(kinds):
-            mapped = self.map.at(rotates=kind.rotates.value)
-            name, keys = (
-                f"{prefix}{self.map.layer.format(layer=at)}" for at in (index, shared[index].value)
-            )
-            tensors = LayerTensors(checkpoint, name, mapped)
-            if shared[index].value is not None:
-                tensors = replace(tensors, shared=LayerTensors(checkpoint, keys, mapped))
+            tensors = self.tensors(checkpoint, prefix, index, kind)
+            holder = shared[index].value
+            if holder is not None:
+                tensors = replace(tensors, shared=self.tensors(checkpoint, prefix, holder, kind))
             reason = self.skip_reason(tensors, kind)
             if reason:
                 yield SkippedLayer(index, reason)
@@ -91,9 +88,17 @@ class DecoderAdapter:
             own = self.layer_geometry(geometry, fields, kind, index)
             key = (kind.layer_type, own.head_dim.value)
             if key not in by_type:
-                by_type[key] = stored.compared(self.rope(fields, own, kind, length), name)
+                rope = self.rope(fields, own, kind, length)
+                by_type[key] = stored.compared(rope, tensors.prefix)
             layer = self.layer(index, kind, own, fields, tensors, by_type[key])
             yield replace(layer, shared_kv_layer=shared[index])
+
+    def tensors(
+        self, checkpoint: Checkpoint, prefix: str, index: int, kind: LayerKind
+    ) -> LayerTensors:
+        """Where the tensors of one layer are."""
+        name = f"{prefix}{self.map.layer.format(layer=index)}"
+        return LayerTensors(checkpoint, name, self.map.at(rotates=kind.rotates.value))
 
     def fields(self, checkpoint: Checkpoint) -> ConfigFields:
         """The configuration of the text model, with the architecture's defaults."""

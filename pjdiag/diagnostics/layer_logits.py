@@ -1,4 +1,4 @@
-"""A layer's attention logits as our reading makes them, a lag at a time."""
+"""A layer's attention logits as our reading makes them, from lags."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pjdiag.errors import AdapterError
 from pjdiag.position.kernel import bias
 from pjdiag.position.relative_bias import bias_by_lag
 
+BLOCK = 32
+"""Keys that are turned together."""
+
 
 def layer_logits(layer: Layer, x: Any, key_input: Any = None) -> Any:
     """Logits ``[H, T, T]``, query by key, of the attention's input ``x`` ``[T, E]``.
 
     ``key_input`` is the input of the layer whose keys this one reads in place of its own.
 
-    For each lag d the queries turned by d meet the keys at position 0: the logits depend on
-    positions through the lag alone. Keys that come later are NaN where the layer is causal. The
-    soft cap is applied, windows and padding are not. Raises AdapterError where the adapter states
-    no projections or no transform.
+    A block of keys stands at positions 0, 1 .., and the queries at their lags behind its first:
+    the logits depend on positions through the lag alone. Keys that come later are NaN where the
+    layer is causal. The soft cap is applied, windows and padding are not. Raises AdapterError
+    where the adapter states no projections or no transform.
     """
     if layer.projections is None:
         raise AdapterError(f"layer {layer.index}: its adapter brings no projections")
@@ -31,17 +34,17 @@ def layer_logits(layer: Layer, x: Any, key_input: Any = None) -> Any:
     made: Projections = layer.projections().value
     queries, keys = made.queries(x), made.keys(x if key_input is None else key_input)
     keys = np.repeat(keys, queries.shape[0] // keys.shape[0], axis=0)
-    length = x.shape[0]
+    length, causal = x.shape[0], layer.causal.value
     logits = np.full((queries.shape[0], length, length), np.nan)
-    # [T, H, 1, D]: every token stands at the one position that it is given.
-    queries, keys = (np.swapaxes(side, 0, 1)[:, :, None] for side in (queries, keys))
-    keys = transform.key(keys, np.zeros(1))
-    for lag in range(0 if layer.causal.value else 1 - length, length):
-        first, last = max(lag, 0), length + min(lag, 0)
-        turned = transform.query(queries[first:last], np.full(1, float(lag)))
-        rows = np.arange(first, last)
-        met = np.einsum("thpd,thpd->ht", turned, keys[rows - lag])
-        logits[:, rows, rows - lag] = layer.scale.value * met
+    for start in range(0, length, BLOCK):
+        stop = min(start + BLOCK, length)
+        first = start if causal else 0
+        near = transform.key(keys[:, start:stop], np.arange(stop - start, dtype=np.float64))
+        lags = np.arange(first - start, length - start, dtype=np.float64)
+        turned = transform.query(queries[:, first:], lags)
+        logits[:, first:, start:stop] = layer.scale.value * (turned @ np.swapaxes(near, 1, 2))
+    if causal:
+        logits[:, ~np.tri(length, dtype=bool)] = np.nan
     logits += _bias(layer, length)
     if layer.softcap.value is not None:
         logits = layer.softcap.value * np.tanh(logits / layer.softcap.value)
