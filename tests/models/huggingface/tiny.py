@@ -213,6 +213,18 @@ MODELS = {
     "falcon_alibi": Tiny(
         "FalconConfig", "FalconForCausalLM", {"alibi": True, "multi_query": False}
     ),
+    "megatron_bert": Tiny("MegatronBertConfig", "MegatronBertModel", causal=False),
+    "rembert": Tiny("RemBertConfig", "RemBertModel", {"input_embedding_size": 16}, causal=False),
+    "roformer": Tiny("RoFormerConfig", "RoFormerModel", {"embedding_size": 32}, causal=False),
+    "gpt_neox_japanese": Tiny("GPTNeoXJapaneseConfig", "GPTNeoXJapaneseForCausalLM"),
+    "openai_gpt": Tiny(
+        "OpenAIGPTConfig", "OpenAIGPTLMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4}
+    ),
+    "xglm": Tiny(
+        "XGLMConfig",
+        "XGLMForCausalLM",
+        {"d_model": 32, "attention_heads": 4, "num_layers": 2, "ffn_dim": 48},
+    ),
 }
 """By name. Every class that uses transformers' interface, and every one that has a capture."""
 
