@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.checkpoint.native import load_model
+from pjdiag.diagnostics.loss_engines import Engine, Text
 from pjdiag.diagnostics.progress import Estimate, Steps
 from pjdiag.diagnostics.run_cost import (
     WindowPlan,
     memory_available,
-    memory_needed,
     require_memory,
     seconds_needed,
 )
 from pjdiag.diagnostics.scopes import HeadItem, groups
-from pjdiag.diagnostics.windows import ByteText, bootstrap_interval
-from pjdiag.errors import MissingDependencyError
-from pjdiag.models.config import ModelConfig
+from pjdiag.diagnostics.windows import bootstrap_interval
 from pjdiag.results import Row, Skipped
 from pjdiag.terms import Bucket, Mechanism, Scope
-
-if TYPE_CHECKING:
-    from pjdiag.models.causal_lm import CausalLM
-    from pjdiag.models.evaluation import Evaluated
 
 
 @dataclass(frozen=True)
@@ -39,8 +32,8 @@ class FoundLoss:
     """``all`` first."""
     by_window: NDArray[np.float64]
     """``[windows, buckets]``: mean loss."""
-    attention: NDArray[np.float64] | None
-    """``[layers, H, buckets, 3]``: entropy, mean distance, sink mass."""
+    attention: Mapping[int, NDArray[np.float64]] | None
+    """Layer -> ``[H, buckets, 3]``: entropy, mean distance, sink mass."""
 
     def rows(self, reading: Reading, length: int, seed: int) -> list[Row]:
         """The model's rows, and with attention those of every layer and head."""
@@ -72,7 +65,10 @@ class FoundLoss:
         return made
 
     def _head(self, layer: int, head: int) -> NDArray[np.float64] | None:
-        return None if self.attention is None else self.attention[layer, head]
+        if self.attention is None or layer not in self.attention:
+            return None
+        figures: NDArray[np.float64] = self.attention[layer][head]
+        return figures
 
 
 def _mechanism(parts: Sequence[Any]) -> Mechanism | None:
@@ -93,26 +89,13 @@ def _attention(heads: Sequence[NDArray[np.float64] | None], column: int) -> dict
 class MeasuredLoss:
     """A model that reads windows of a text."""
 
-    def __init__(
-        self, reading: Reading, config: ModelConfig, text: ByteText, attention: bool
-    ) -> None:
-        try:
-            from pjdiag.models import evaluation  # reading a configuration needs no torch
-        except ImportError as error:
-            raise MissingDependencyError("nll needs torch", "pip install torch") from error
-        self._evaluate = evaluation.evaluate
-        self._head_tokens = evaluation.HEAD_TOKENS
-        self._reading, self._config = reading, config
-        self._tokens, self._attention = text.tokens, attention
-        self._model: CausalLM = load_model(reading.checkpoint)
+    def __init__(self, reading: Reading, engine: Engine, text: Text, attention: bool) -> None:
+        self._reading, self._engine = reading, engine
+        self._rows, self._attention = text.rows, attention
 
     def bad_weights(self) -> list[Skipped]:
         """Entries that name the tensors with NaN or infinity; empty where there are none."""
-        counts = {
-            name: int((~parameter.isfinite()).sum())
-            for name, parameter in self._model.named_parameters()
-        }
-        bad = [f"{name} holds {count}" for name, count in counts.items() if count]
+        bad = [f"{name} holds {count}" for name, count in self._engine.bad_weights().items()]
         if not bad:
             return []
         return everywhere(self._reading, f"{', '.join(bad[:3])} values that are NaN or infinite")
@@ -122,7 +105,7 @@ class MeasuredLoss:
         available = memory_available()
         most = 0
         for plan in plans:
-            needed = memory_needed(self._config, plan, self._head_tokens)
+            needed = self._engine.memory(plan)
             require_memory(needed, plan.length * plan.batch, available)
             most = max(most, needed)
         return Estimate(seconds_needed(self._try, plans), most)
@@ -134,32 +117,30 @@ class MeasuredLoss:
         buckets: tuple[Bucket, ...],
         steps: Steps,
     ) -> FoundLoss:
-        """Every window of one length, ``plan.batch`` at a time."""
+        """Every window of one length, ``plan.batch`` at a time; ``starts`` ``[windows, 2]``."""
         spans = (Bucket("all", 0, plan.length - 1), *buckets)
         edges = [(span.first, span.last) for span in spans]
         losses: list[NDArray[np.float64]] = []
-        attention: list[NDArray[np.float64]] = []
+        attention: dict[int, NDArray[np.float64]] = {}
         offsets = np.arange(plan.length + 1)
         for first in range(0, plan.windows, plan.batch):
             chosen = starts[first : first + plan.batch]
-            found = self._run(self._tokens[chosen[:, None] + offsets], edges)
+            tokens = self._rows[chosen[:, :1], chosen[:, 1:] + offsets]
+            found = self._engine.evaluate(tokens, edges if self._attention else None)
             losses += [
-                np.stack([found.losses[:, low : high + 1].mean(axis=1) for low, high in edges], 1)
+                np.stack(
+                    [found.by_position[:, low : high + 1].mean(axis=1) for low, high in edges], 1
+                )
             ]
-            if found.attention is not None:
-                attention.append(found.attention * len(chosen))
+            for layer, figures in (found.attention or {}).items():
+                share = figures * (len(chosen) / plan.windows)
+                attention[layer] = attention.get(layer, 0.0) + share
             steps.advance(len(chosen) * cost(plan.length))
-        return FoundLoss(
-            spans,
-            np.concatenate(losses),
-            np.sum(attention, axis=0) / plan.windows if attention else None,
-        )
-
-    def _run(self, tokens: NDArray[np.uint8], edges: Sequence[tuple[int, int]]) -> Evaluated:
-        return self._evaluate(self._model, tokens, edges if self._attention else None)
+        return FoundLoss(spans, np.concatenate(losses), attention or None)
 
     def _try(self, length: int) -> None:
-        self._run(self._tokens[None, : length + 1], [(0, length - 1)])
+        spans = [(0, length - 1)] if self._attention else None
+        self._engine.evaluate(self._rows[:1, : length + 1], spans)
 
 
 def cost(length: int) -> int:

@@ -7,26 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pjdiag.adapters.protocol import Reading
-from pjdiag.checkpoint.native import is_native, is_research, model_config
+from pjdiag.adapters.protocol import AbsolutePositions, Reading
 from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.loss_engines import Text, engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
 from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
-from pjdiag.diagnostics.windows import (
-    CONFIDENCE,
-    RESAMPLES,
-    ByteText,
-    read_bytes,
-    window_starts,
-)
-from pjdiag.errors import AdapterError, DataError, UsageError
-from pjdiag.models.config import ModelConfig
+from pjdiag.diagnostics.windows import CONFIDENCE, RESAMPLES, window_starts
+from pjdiag.errors import DataError, UsageError
 from pjdiag.results import Result, Row
 from pjdiag.terms import position_buckets
 
-BYTE_VOCABULARY = 256
 LONGEST_DEFAULT = 32768
 DEFAULT_LENGTHS = 4
 TOKENS_PER_LENGTH = 131_072
@@ -47,13 +39,15 @@ def nll(
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
 ) -> Result:
-    """Mean negative log-likelihood in nats per token of the bytes of ``data``.
+    """Mean negative log-likelihood in nats per token of ``data``.
 
-    For each T of ``lengths`` (default L, 4 L, 16 L and 64 L, as far as ``data``
-    reaches and no further than 32,768), windows
-    of T + 1 bytes are read from their first position on; the byte after position t is predicted
-    from t + 1 bytes. They start ``stride`` bytes apart (default T: none shares context) from the
-    beginning, at most ``windows`` (default: about 131,072 predicted bytes, at least 1 window).
+    Tokens are bytes for native and PJ-RoPE research checkpoints. A Hugging Face folder's own
+    tokenizer reads the text, whole and without special tokens; or ``data`` is a ``.npy`` file of
+    ids, ``[N]`` or ``[N, T]`` with a text in each row. For each T of ``lengths`` (default L, 4 L,
+    16 L and 64 L, as far as ``data`` and learned positions reach and no further than 32,768),
+    windows of T + 1 tokens are read from their first position on; the token after position t is
+    predicted from t + 1 tokens. They start ``stride`` tokens apart (default T: none shares
+    context), at most ``windows`` (default: about 131,072 predicted tokens, at least 1 window).
     Buckets are positions relative to the train length: ``train = 0..L-1``, ``x1_4 = L..4L-1`` ...
     Intervals are the bootstrap's over windows, drawn from ``seed``. With ``attention``, rows also
     carry means over windows, positions and heads of each query's entropy, mean distance and sink
@@ -64,23 +58,15 @@ def nll(
     out of range or a memory estimate beyond what is available, AdapterError for a checkpoint of
     which no model can be built.
     """
-    config = _config(reading)
+    model = engine(reading)
     train_length = require_train_length(reading)
-    text = read_bytes(data)
-    chosen, warnings = _lengths(lengths, train_length, text)
-    starts = {
-        length: window_starts(
-            len(text.tokens),
-            length,
-            length if stride is None else stride,
-            max(1, TOKENS_PER_LENGTH // length) if windows is None else windows,
-        )
-        for length in chosen
-    }
+    text = model.text(data)
+    chosen, warnings = _lengths(lengths, train_length, text, _positions(reading))
+    starts = {length: _starts(text, length, stride, windows) for length in chosen}
     plans = [_plan(length, len(starts[length]), batch) for length in chosen]
     if stride is not None and stride < max(chosen):
         warnings.append(OVERLAP)
-    measured = MeasuredLoss(reading, config, text, attention)
+    measured = MeasuredLoss(reading, model, text, attention)
     skipped = measured.bad_weights()
     rows: list[Row] = []
     if not skipped:
@@ -100,9 +86,11 @@ def nll(
         skipped,
         warnings,
         data=text.path,
-        data_bytes=len(text.tokens),
+        data_bytes=text.size,
+        data_tokens=int(text.rows.size),
         data_digest=text.digest,
-        unit="byte",
+        unit=text.unit,
+        bytes_per_token=text.bytes_per_token,
         lengths=list(chosen),
         windows={str(plan.length): plan.windows for plan in plans},
         stride={str(length): length if stride is None else stride for length in chosen},
@@ -115,47 +103,54 @@ def nll(
     )
 
 
-def _config(reading: Reading) -> ModelConfig:
-    checkpoint = reading.checkpoint
-    if not (is_native(checkpoint) or is_research(checkpoint)):
-        raise AdapterError(
-            f"the adapter {reading.adapter} brings no model that can run; expected a native "
-            "checkpoint or one of the PJ-RoPE research code",
-            "see `pjdiag inspect` for what the weights alone say",
-        )
-    config = model_config(checkpoint)
-    if config.vocab_size != BYTE_VOCABULARY:
-        raise UsageError(
-            f"the model reads {config.vocab_size} different tokens; nll reads bytes, of which "
-            f"there are {BYTE_VOCABULARY}",
-            "pass a byte-level checkpoint",
-        )
-    return config
+def _starts(text: Text, length: int, stride: int | None, windows: int | None) -> np.ndarray:
+    """Row and first token of every window, ``[windows, 2]``: row after row, from its beginning."""
+    most = max(1, TOKENS_PER_LENGTH // length) if windows is None else windows
+    rows, size = text.rows.shape
+    within = window_starts(size, length, length if stride is None else stride, most)
+    needed = -(-most // max(1, len(within)))
+    row, start = np.meshgrid(np.arange(min(rows, needed)), within, indexing="ij")
+    return np.stack([row.ravel(), start.ravel()], axis=1)[:most]
+
+
+def _positions(reading: Reading) -> int | None:
+    """The longest window that learned positions allow; None: any."""
+    tables = [
+        part.max_positions.value
+        for layer in reading.layers
+        for part in layer.parts
+        if isinstance(part, AbsolutePositions) and part.max_positions.value is not None
+    ]
+    return min(tables, default=None)
 
 
 def _lengths(
-    asked: Sequence[int] | None, train_length: int, text: ByteText
+    asked: Sequence[int] | None, train_length: int, text: Text, positions: int | None
 ) -> tuple[tuple[int, ...], list[str]]:
     """The lengths to measure, and what had to be left out of the default ones."""
     fits = text.longest_window()
+    count = f"{text.path} holds {fits + 1} {text.unit}s" + (" a row" if len(text.rows) > 1 else "")
+    hint = f"pass --length {fits} or shorter, or a longer text"
     if asked is not None:
         lengths = check_lengths(asked)
         if lengths[-1] > fits:
-            raise DataError(
-                f"{text.path} holds {len(text.tokens)} bytes; one window of {lengths[-1]} "
-                f"needs {lengths[-1] + 1}",
-                f"pass --length {fits} or shorter, or a longer text",
+            raise DataError(f"{count}; one window of {lengths[-1]} needs {lengths[-1] + 1}", hint)
+        if positions is not None and lengths[-1] > positions:
+            raise UsageError(
+                f"length is {lengths[-1]}; the model has {positions} learned positions",
+                f"pass --length {positions} or shorter",
             )
         return lengths, []
     wanted = [train_length]
     while len(wanted) < DEFAULT_LENGTHS and 4 * wanted[-1] <= LONGEST_DEFAULT:
         wanted.append(4 * wanted[-1])
+    if positions is not None:
+        wanted = [length for length in wanted if length <= positions] or [positions]
     kept = [length for length in wanted if length <= fits]
     if not kept:
         raise DataError(
-            f"{text.path} holds {len(text.tokens)} bytes; one window of the train length "
-            f"{train_length} needs {train_length + 1}",
-            f"pass --length {fits} or shorter, or a longer text",
+            f"{count}; one window of the train length {train_length} needs {train_length + 1}",
+            hint,
         )
     left = [f"{length:,}" for length in wanted if length > fits]
     message = f"the data hold no window of {', '.join(left)} tokens: left out"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pjdiag.errors import AdapterError
 from pjdiag.models.capture import observed_attention
 from pjdiag.models.causal_lm import CausalLM
 from pjdiag.models.running import RunningAttention
@@ -59,7 +60,7 @@ def evaluate(
         spans = list(attention_spans)
 
         def observe(_: int, seen: RunningAttention) -> None:
-            layers.append(_by_span(seen, spans))
+            layers.append(attention_by_span(seen, spans))
 
         with observed_attention(model, observe):
             states = model.hidden(read)
@@ -79,9 +80,26 @@ def _losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> 
     return torch.cat(pieces, dim=1)
 
 
-def _by_span(seen: RunningAttention, spans: Sequence[tuple[int, int]]) -> Tensor:
-    """``[H, spans, 3]``."""
-    found = attention_statistics(seen.queries, seen.keys, seen.bias_by_lag, seen.scale)
+@torch.no_grad()
+def attention_by_span(seen: RunningAttention, spans: Sequence[tuple[int, int]]) -> Tensor:
+    """``[H, len(spans), len(FIGURES)]`` of one causal layer: means over windows and positions.
+
+    Grouped keys, windows and soft caps are honoured. Raises AdapterError for a layer that looks
+    ahead.
+    """
+    if not seen.causal:
+        raise AdapterError(
+            "a layer looks ahead; its attention has no recency to speak of",
+            "leave --attention out",
+        )
+    queries, keys, line = seen.queries, seen.keys, seen.bias_by_lag
+    length = queries.shape[2]
+    if keys.shape[1] != queries.shape[1]:
+        keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], dim=1)
+    if seen.window is not None and seen.window < length:
+        line = queries.new_zeros(queries.shape[1], length) if line is None else line.clone()
+        line[:, seen.window :] = -torch.inf
+    found = attention_statistics(queries, keys, line, seen.scale, softcap=seen.softcap)
     figures = torch.stack([getattr(found, name) for name in ("entropy", *FIGURES[1:])], dim=-1)
     return torch.stack(
         [figures[:, :, first : last + 1].mean(dim=(0, 2)) for first, last in spans], dim=1

@@ -38,9 +38,12 @@ def attention_statistics(
     scale: float | None = None,
     tile_keys: int = TILE_KEYS,
     tile_elements: int = TILE_ELEMENTS,
+    *,
+    softcap: float | None = None,
 ) -> AttentionStatistics:
     """Statistics of ``softmax_j(scale q_i . k_j + b(i - j))`` over ``j <= i``.
 
+    With ``softcap`` c the products are ``c tanh(scale q_i . k_j / c)``, before the bias.
     Arguments as for ``attention.lag_attention``; no gradient is recorded. Logits are formed in
     float32 (float64 for float64 inputs), one tile at a time, and summed by an online softmax, so
     memory is O(T). Float32 logits are rounded, by 1e-5 where they reach a hundred. Raises
@@ -61,7 +64,7 @@ def attention_statistics(
     rows = max(16, tile_elements // (heads * min(tile_keys, length)))
     rows = min(rows, length)
     line = torch.cat([line, line.new_full((heads, rows - 1), MASKED)], dim=-1)
-    tiles = _Tiles(line, length, rows, min(tile_keys, length))
+    tiles = _Tiles(line, length, rows, min(tile_keys, length), softcap)
     found = [
         torch.cat(list(tiles.statistics(queries * scale, keys)), dim=-1)
         for queries, keys in zip(q.to(dtype), k.to(dtype), strict=True)
@@ -73,7 +76,10 @@ def attention_statistics(
 class _Tiles:
     """The tiles of one sequence's logits; two buffers serve them all."""
 
-    def __init__(self, line: Tensor, length: int, rows: int, keys: int) -> None:
+    def __init__(
+        self, line: Tensor, length: int, rows: int, keys: int, softcap: float | None
+    ) -> None:
+        self._softcap = softcap
         self._line = line
         """``[H, T + rows - 1]``: b(T-1) .. b(0), then MASKED for keys of the future."""
         self._length, self._rows, self._keys = length, rows, keys
@@ -108,9 +114,8 @@ class _Tiles:
             log_sum = kept * (log_sum + drop * total) + tile_log
             lag_sum = kept * lag_sum + (positions - first) * tile_sum - tile_keys
             total, top = kept * total + tile_sum, new_top
-        first_key = (q @ k[:, 0, :, None])[..., 0] + self._line[:, self._length - stop :][
-            :, : stop - start
-        ]
+        first_key = self._capped((q @ k[:, 0, :, None])[..., 0])
+        first_key = first_key + self._line[:, self._length - stop :][:, : stop - start]
         sink = (first_key - top).double().exp() / total
         return torch.stack([total.log() - log_sum / total, lag_sum / total, sink])
 
@@ -119,7 +124,16 @@ class _Tiles:
         bias = self._line.as_strided(
             shape, (self._line.stride(0), 1, 1), storage_offset=self._length - stop + first
         )
-        return torch.baddbmm(bias, q, k.mT, out=self._buffer(self._logits, shape))
+        logits = self._buffer(self._logits, shape)
+        if self._softcap is None:
+            return torch.baddbmm(bias, q, k.mT, out=logits)
+        return self._capped(torch.bmm(q, k.mT, out=logits)).add_(bias)
+
+    def _capped(self, products: Tensor) -> Tensor:
+        """The soft cap, in place."""
+        if self._softcap is None:
+            return products
+        return products.div_(self._softcap).tanh_().mul_(self._softcap)
 
     @staticmethod
     def _buffer(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:

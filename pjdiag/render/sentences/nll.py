@@ -17,6 +17,9 @@ HOLDS = 0.01
 def headline(result: Result) -> str:
     """The sentence about the coarsest scope that has rows."""
     unit = str(result.provenance.get("unit") or "token")
+    size = result.provenance.get("bytes_per_token")
+    if unit == "token" and size is not None:
+        unit = f"token of {numbers.figure(size)} bytes"
     return about(result, partial(sentence, unit, result.checkpoint.get("train_length")))
 
 

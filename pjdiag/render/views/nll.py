@@ -54,6 +54,9 @@ def _loss_table(result: Result, rows: Sequence[Row]) -> Table:
     ]
     unit = result.provenance.get("unit") or "token"
     note = "interval: bootstrap over windows; blank with one window"
+    size = result.provenance.get("bytes_per_token")
+    if unit == "token" and size is not None:
+        note += f"; a token is {numbers.figure(size, LOSS_DIGITS)} bytes of this text"
     return Table(f"Loss per {unit} by context length", headers, tuple(lines), note)
 
 

@@ -1,0 +1,211 @@
+"""What measures losses: a byte-level model of this package, or whatever a runner runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.native import is_native, is_research, load_model, model_config
+from pjdiag.diagnostics.run_cost import HEAD_COPIES, WindowPlan, memory_needed
+from pjdiag.diagnostics.runner import runner
+from pjdiag.diagnostics.token_data import TokenData
+from pjdiag.diagnostics.windows import read_bytes
+from pjdiag.errors import AdapterError, DataError, MissingDependencyError, UsageError
+
+if TYPE_CHECKING:
+    from pjdiag.models.running import RunningAttention
+
+BYTE_VOCABULARY = 256
+MLP_WIDTH = 12
+"""Widths of the residual stream that a gated MLP of usual size has in memory at once."""
+STREAM_WIDTH = 14
+"""As many again for the stream itself, queries, keys, values and what is mixed of them."""
+FEWEST_TOKENS = 3
+
+
+@dataclass(frozen=True)
+class Text:
+    """Data to predict, as tokens; a row is a text of its own."""
+
+    rows: NDArray[np.int64]
+    """``[rows, N]``."""
+    path: str
+    digest: str
+    size: int
+    """Bytes of the text; for an array of ids of the file."""
+    unit: str
+    """``byte`` or ``token``."""
+    plain: bool = True
+    """Whether the file is a text, not an array of ids."""
+
+    def longest_window(self) -> int:
+        """The largest T of which one window of T + 1 tokens fits."""
+        return int(self.rows.shape[1]) - 1
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Mean length of a token; None for an array of ids."""
+        return self.size / self.rows.size if self.plain else None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a model makes of B windows of T + 1 tokens."""
+
+    by_position: NDArray[np.float64]
+    """``[B, T]`` nats."""
+    attention: Mapping[int, NDArray[np.float64]] | None
+    """Layer -> ``[H, spans, 3]``: entropy, mean distance, sink mass; None: not asked for."""
+
+
+class Engine(Protocol):
+    """A model that reads windows."""
+
+    def text(self, path: str | os.PathLike[str]) -> Text:
+        """The data as tokens. Raises DataError."""
+
+    def evaluate(
+        self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
+    ) -> Losses:
+        """Losses of windows ``[B, T + 1]``; attention over ``spans`` where they are given."""
+
+    def memory(self, plan: WindowPlan) -> int:
+        """Bytes that the largest batch of ``plan`` needs; an upper estimate."""
+
+    def bad_weights(self) -> dict[str, int]:
+        """Tensors with values that are not finite, and how many."""
+
+
+def engine(reading: Reading) -> Engine:
+    """What runs the checkpoint of ``reading``.
+
+    Raises AdapterError for a checkpoint of which no model can be built, UsageError for a native
+    one that does not read bytes, MissingDependencyError without torch.
+    """
+    if is_native(reading.checkpoint) or is_research(reading.checkpoint):
+        return ByteEngine(reading)
+    return RunnerEngine(reading)
+
+
+class ByteEngine:
+    """A native or a PJ-RoPE research model."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.config = model_config(reading.checkpoint)
+        if self.config.vocab_size != BYTE_VOCABULARY:
+            raise UsageError(
+                f"the model reads {self.config.vocab_size} different tokens; nll reads bytes, of "
+                f"which there are {BYTE_VOCABULARY}",
+                "pass a byte-level checkpoint",
+            )
+        try:
+            from pjdiag.models import evaluation  # reading a configuration needs no torch
+        except ImportError as error:
+            raise MissingDependencyError("nll needs torch", "pip install torch") from error
+        self._evaluate, self._head_tokens = evaluation.evaluate, evaluation.HEAD_TOKENS
+        self._model = load_model(reading.checkpoint)
+
+    def text(self, path: str | os.PathLike[str]) -> Text:
+        """The bytes of a file."""
+        found = read_bytes(path)
+        size = len(found.tokens)
+        return Text(found.tokens.astype(np.int64)[None], found.path, found.digest, size, "byte")
+
+    def evaluate(
+        self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
+    ) -> Losses:
+        """One pass gives losses and attention."""
+        found = self._evaluate(self._model, tokens, spans)
+        return Losses(
+            found.losses, None if found.attention is None else dict(enumerate(found.attention))
+        )
+
+    def memory(self, plan: WindowPlan) -> int:
+        """From the shapes of the model."""
+        return memory_needed(self.config, plan, self._head_tokens)
+
+    def bad_weights(self) -> dict[str, int]:
+        """From the parameters."""
+        return not_finite(self._model)
+
+
+class RunnerEngine:
+    """A Hugging Face model, patched or not."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._runner = runner(reading)
+        self._width = max(layer.num_heads.value * layer.head_dim.value for layer in reading.layers)
+        self._sinks = any(layer.sinks.value for layer in reading.layers)
+        self._heads = max(layer.num_heads.value for layer in reading.layers)
+
+    def text(self, path: str | os.PathLike[str]) -> Text:
+        """A text through the folder's tokenizer, or the ids of a ``.npy`` file."""
+        found = self._runner.tokens(path)
+        _require_whole(found)
+        plain = not str(path).endswith(".npy")
+        size = os.stat(path).st_size  # noqa: PTH116  a path of any kind
+        rows = found.ids if found.ids.ndim == 2 else found.ids[None]
+        return Text(rows, found.path, found.digest, size, self._runner.unit, plain)
+
+    def evaluate(
+        self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
+    ) -> Losses:
+        """Losses from one pass, attention from another."""
+        ids = np.asarray(tokens, dtype=np.int64)
+        losses = self._runner.losses(ids)
+        if spans is None:
+            return Losses(losses, None)
+        if self._sinks:
+            raise AdapterError(
+                "the attention of this model has sinks, logits without a key; what is left of it "
+                "is no distribution over tokens",
+                "leave --attention out",
+            )
+        from pjdiag.models.evaluation import attention_by_span
+
+        layers: dict[int, NDArray[np.float64]] = {}
+
+        def observe(index: int, seen: RunningAttention) -> None:
+            layers[index] = attention_by_span(seen, spans).numpy()
+
+        self._runner.run(ids[:, :-1], None, observe)
+        return Losses(losses, layers)
+
+    def memory(self, plan: WindowPlan) -> int:
+        """From the heads and the vocabulary; the MLP is taken to be of usual size."""
+        from pjdiag.models.huggingface.execution import HEAD_ELEMENTS
+
+        tokens = plan.length * min(plan.batch, plan.windows)
+        per_token = (STREAM_WIDTH + MLP_WIDTH) * self._width + 12 * self._heads
+        head = HEAD_COPIES * min(tokens * self._runner.vocabulary, HEAD_ELEMENTS)
+        return 4 * (tokens * per_token + head) + 2**26
+
+    def bad_weights(self) -> dict[str, int]:
+        """From the parameters."""
+        running: Any = self._runner
+        return not_finite(running.model)
+
+
+def not_finite(model: Any) -> dict[str, int]:
+    """Parameters with NaN or infinity, and how many values."""
+    counts = {name: int((~value.isfinite()).sum()) for name, value in model.named_parameters()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _require_whole(found: TokenData) -> None:
+    if found.present is not None:
+        raise DataError(
+            f"{found.path} has padding; the loss is that of whole windows",
+            "save sequences of one length, or one text as an array [N]",
+        )
+    if found.ids.shape[-1] < FEWEST_TOKENS:
+        raise DataError(
+            f"{found.path} holds {found.ids.shape[-1]} tokens; expected at least {FEWEST_TOKENS}",
+            "pass a longer text",
+        )
