@@ -3,7 +3,7 @@
 # make lint     formatting, style, types
 # make docs     write the generated parts of the documentation again
 # make bench    ratios against named peers
-# make samples  train the shipped sample again, into runs/
+# make samples  train the shipped samples again, into runs/
 # make nightly  benchmarks, and the suite with long tests and many more random cases
 # make wheel    the wheel, into dist/
 #
@@ -44,6 +44,7 @@ bench: $(VENV)/.whole
 
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full
+	$(BIN)/pjdiag train --sample patched-llama -o runs/patched_llama
 
 nightly: $(VENV)/.whole bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --hypothesis-profile nightly

@@ -28,8 +28,9 @@ def nll(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Text to predict, read as bytes. May be omitted only where the checkpoint is "
-            "the shipped sample by default: then the excerpt it was not trained on.",
+            help="Text to predict, read as bytes or by the folder's tokenizer; or a .npy file of "
+            "token ids. May be omitted only where the checkpoint is the shipped sample by "
+            "default: then the excerpt it was not trained on.",
         ),
     ] = None,
     length: Lengths = None,
