@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pjdiag.diagnostics.scopes import Group
 from pjdiag.results import Row
-from pjdiag.terms import LOCAL_WAVELENGTH, Band
+from pjdiag.terms import DIAGNOSTICS, LOCAL_WAVELENGTH, Band
 
 if TYPE_CHECKING:
     from pjdiag.diagnostics.channel_norms import ChannelNorms
@@ -49,11 +50,9 @@ class _Sums:
 
     def add(self, other: _Sums) -> None:
         """Adds the figures of the same channel in other heads."""
-        orders = max(self.mass.shape[0], other.mass.shape[0])
-        mass = np.zeros(orders)
-        for part in (self.mass, other.mass):
-            mass[: part.shape[0]] += part
-        self.mass = mass
+        short, long = sorted((self.mass, other.mass), key=len)
+        self.mass = long.copy()
+        self.mass[: short.shape[0]] += short
         self.on_data += other.on_data
         self.query += other.query
         self.key += other.key
@@ -92,6 +91,7 @@ def wavelength(inv_freq: float | None) -> float | None:
     return 2 * math.pi / abs(inv_freq) if inv_freq else math.inf
 
 
+@cache
 def band_of(inv_freq: float | None, train_length: int | None) -> Band | None:
     """The band of a channel; None where its frequency is unknown.
 
@@ -193,21 +193,9 @@ def _by_channel(heads: Sequence[HeadSpectrum]) -> list[_Sums]:
 def _row(
     group: Group[HeadSpectrum], whole: _Whole, mass: float, band: Band | None, **figures: Any
 ) -> Row:
-    blank = dict.fromkeys(
-        (
-            "channel",
-            "inv_freq",
-            "wavelength",
-            "band",
-            "jet_order",
-            "mass",
-            "share",
-            "query_norm",
-            "key_norm",
-            "data_mass",
-            "data_share",
-        )
-    )
     named = {"band": None if band is None else band.value}
     shared = {"mass": mass, "share": mass / whole.mass if whole.mass > 0 else None}
-    return group.row(**{**blank, **figures, **named, **shared})
+    return group.row(**{**BLANK, **figures, **named, **shared})
+
+
+BLANK = dict.fromkeys(column.name for column in DIAGNOSTICS["spectrum"])
