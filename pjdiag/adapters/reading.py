@@ -70,16 +70,32 @@ def at_length(reading: Reading, eval_length: int) -> Reading:
 
 
 def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None:
-    reasons = "; ".join(f"layer {entry.index}: {entry.reason}" for entry in reading.skipped[:3])
+    reasons = _reasons(reading.skipped)
+    total = len(reading.layers) + len(reading.skipped)
     if strict and reading.skipped:
         raise UsageError(
             f"{len(reading.skipped)} layers are skipped and --strict forbids it ({reasons})",
             "leave --strict out to see the other layers",
         )
-    if reading.coverage < min_coverage or not reading.layers:
+    if not reading.layers:
         raise InconclusiveError(
-            f"{len(reading.layers)} of {len(reading.layers) + len(reading.skipped)} layers could "
-            f"be read, a coverage of {reading.coverage:.0%}; expected at least {min_coverage:.0%}"
-            + (f" ({reasons})" if reasons else ""),
+            f"none of the {total} layers could be read" + (f" ({reasons})" if reasons else ""),
+            "see `pjdiag plugins` for what each adapter reads",
+        )
+    if reading.coverage < min_coverage:
+        raise InconclusiveError(
+            f"{len(reading.layers)} of {total} layers could be read, a coverage of "
+            f"{reading.coverage:.0%}; expected at least {min_coverage:.0%} ({reasons})",
             "lower --min-coverage, or see `pjdiag plugins`",
         )
+
+
+def _reasons(skipped: tuple[SkippedLayer, ...], shown: int = 3) -> str:
+    """The reasons of the first skipped layers, one after the other.
+
+    >>> _reasons(tuple(SkippedLayer(index, "no q_proj") for index in range(4)))
+    'layer 0: no q_proj; layer 1: no q_proj; layer 2: no q_proj; and 1 more'
+    """
+    found = [f"layer {entry.index}: {entry.reason}" for entry in skipped[:shown]]
+    rest = len(skipped) - len(found)
+    return "; ".join([*found, *([f"and {rest} more"] if rest else [])])
