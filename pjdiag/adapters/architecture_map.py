@@ -115,6 +115,9 @@ class ArchitectureMap:
     """Fields with the kind of each layer."""
     layer_types_needed: bool = False
     """Whether nothing else tells the kinds apart."""
+    unlisted: str = "full"
+    """Kind of layers where nothing tells: ``full``, ``sliding``, or ``chunked``: those that
+    rotate."""
     window: str = "sliding_window"
     window_layers: str = "none"
     """``none``, ``all``, or ``listed``: those that ``layer_types`` marks, else by ``pattern``
@@ -238,6 +241,7 @@ def _made(values: Mapping[str, Any]) -> ArchitectureMap:
         ("qk_norm_layers", ("all", "rotating")),
         ("rope_layers", ("all", "listed", "windowed", "windowed_or_all")),
         ("full_layer", ("last", "first")),
+        ("unlisted", ("full", "sliding", "chunked")),
         ("window_layers", ("none", "all", "listed")),
     ):
         if getattr(made, name) not in allowed:

@@ -61,7 +61,7 @@ def layer_geometry(
 
     >>> config = {
     ...     "hidden_size": 64, "num_attention_heads": 4,
-    ...     "per_layer_config": {"1": {"head_dim": 32}},
+    ...     "per_layer_config": {"01": {"head_dim": 32}},
     ... }
     >>> mapped, fields = ArchitectureMap("toy", ("toy",)), ConfigFields(config, {})
     >>> layer_geometry(mapped, geometry_of(mapped, fields), fields, 1).head_dim.value
@@ -71,7 +71,10 @@ def layer_geometry(
     if stated.value is None:
         return geometry
     by_layer = stated.value if isinstance(stated.value, Mapping) else None
-    entry = None if by_layer is None else by_layer.get(str(index), {})
+    # Keys are layer numbers, with or without leading zeros.
+    entry = by_layer and next(
+        (value for key, value in by_layer.items() if str(key).isdecimal() and int(key) == index), {}
+    )
     if not isinstance(entry, Mapping):
         raise CheckpointError(
             "config: per_layer_config is no object of objects by layer", "correct config.json"

@@ -149,10 +149,21 @@ def _layer_types(
         return Sourced([SLIDING if i >= start else FULL for i in range(num_layers)], first.source)
     period = fields.whole(mapped.pattern) if mapped.pattern else Sourced(None, "unknown")
     if not period.value:
-        return Sourced([FULL] * num_layers, EVERY_KEY)
+        return _unlisted(mapped, fields, num_layers)
     full = period.value - 1 if mapped.full_layer == "last" else 0
     types = [FULL if i % period.value == full else SLIDING for i in range(num_layers)]
     return Sourced(types, period.source)
+
+
+def _unlisted(mapped: ArchitectureMap, fields: ConfigFields, num_layers: int) -> Sourced[list[str]]:
+    if mapped.unlisted == "sliding":
+        return Sourced([SLIDING] * num_layers, "architecture: every layer has the window")
+    chunk = fields.count("attention_chunk_size")
+    if mapped.unlisted == "full" or chunk.value is None:
+        return Sourced([FULL] * num_layers, EVERY_KEY)
+    rotation = _listed(mapped, fields, num_layers)
+    types = [CHUNKED if entry.value else FULL for entry in rotation]
+    return Sourced(types, "architecture: layers that rotate see chunks")
 
 
 def _rotation(

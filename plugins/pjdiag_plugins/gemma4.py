@@ -14,7 +14,7 @@ from pjdiag.checkpoint import Checkpoint
 
 GEMMA4 = ArchitectureMap(
     name="gemma4",
-    model_types=("gemma4_text", "gemma4", "gemma4_unified_text", "gemma4_unified"),
+    model_types=("gemma4_text", "gemma4"),
     description="Gemma 4, text: larger heads in full layers, keys shared between layers",
     fixed_scale=1.0,
     window_layers="listed",
@@ -34,12 +34,21 @@ GEMMA4 = ArchitectureMap(
         "num_key_value_heads": 4,
         "head_dim": 256,
         "global_head_dim": 512,
+        "num_kv_shared_layers": 0,
         "hidden_size": 2304,
         "rms_norm_eps": 1e-6,
         "sliding_window": 512,
         "sliding_window_pattern": 6,
         "max_position_embeddings": 131072,
     },
+)
+UNIFIED = GEMMA4.with_values(
+    {
+        "name": "gemma4_unified",
+        "model_types": ["gemma4_unified_text", "gemma4_unified"],
+        "description": "Gemma 4, text of the unified model",
+        "defaults": {"sliding_window": 1024, "max_position_embeddings": 262144},
+    }
 )
 BOTH_WAYS = "all"
 """``use_bidirectional_attention`` of an encoder; with ``vision`` text stays causal."""
@@ -48,8 +57,10 @@ BOTH_WAYS = "all"
 class Gemma4Adapter(DecoderAdapter):
     """Full layers have ``global_head_dim`` and, where keys are values, their own key heads."""
 
+    mapped = GEMMA4
+
     def __init__(self) -> None:
-        super().__init__(GEMMA4)
+        super().__init__(self.mapped)
 
     def layer_geometry(
         self, geometry: Geometry, fields: ConfigFields, kind: LayerKind, index: int
@@ -68,3 +79,9 @@ class Gemma4Adapter(DecoderAdapter):
         if found.value == BOTH_WAYS:
             return Sourced(False, found.source)
         return super().causal(checkpoint, fields)
+
+
+class Gemma4UnifiedAdapter(Gemma4Adapter):
+    """The unified model's text decoder: other defaults."""
+
+    mapped = UNIFIED

@@ -18,6 +18,8 @@ PHIMOE = ArchitectureMap(
     model_types=("phimoe",),
     description="Phi-3.5-MoE: long rope with its own factors on cos and sin",
     window_layers="all",
+    query_norm="",
+    key_norm="",
     defaults={
         "num_hidden_layers": 32,
         "num_attention_heads": 32,

@@ -29,6 +29,17 @@ HYBRIDS = [
         attention_k_eq_v=True,
         **{k: v for k, v in PER_LAYER.items() if "size" in k},
     ),
+    case(
+        "gemma4_unified",
+        "Gemma4UnifiedTextConfig",
+        head_dim=8,
+        **WINDOW,
+        **types("SFSF"),
+        num_kv_shared_layers=2,
+        global_head_dim=12,
+        num_global_key_value_heads=1,
+        attention_k_eq_v=True,
+    ),
     case("olmo_hybrid", "OlmoHybridConfig", **HYBRID, **types("LF"), only=(1,)),
     case(
         "granitemoehybrid",

@@ -145,4 +145,20 @@ VISION = [
         vocabulary_map={"<image>": 5},
         vq_config=EMU3,
     ),
+    Case(
+        "phi4_multimodal",
+        config(
+            "Phi4MultimodalConfig",
+            vision_config={**TOWER, "crop_size": 16},
+            audio_config={
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_blocks": 1,
+                "num_attention_heads": 2,
+                "nemo_conv_channels": 32,
+                "ext_pw_out_channel": 32,
+            },
+        ),
+        attention="Phi4MultimodalAttention",
+    ),
 ]
