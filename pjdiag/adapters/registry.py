@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pjdiag.adapters.protocol import Adapter, Match
 from pjdiag.errors import AdapterError, PjdiagError
 
 if TYPE_CHECKING:
+    from pjdiag.adapters.architecture_map import ArchitectureMap
     from pjdiag.checkpoint import Checkpoint
 
 GROUP = "pjdiag.adapters"
@@ -132,13 +134,19 @@ def _register(point: EntryPoint) -> list[Registration]:
 
 
 def _registered_maps(module: ModuleType, origin: str) -> list[Registration]:
-    from pjdiag.adapters.architecture_map import load_maps
     from pjdiag.adapters.decoder import DecoderAdapter
 
-    maps = load_maps(module)
+    maps = _maps(module)
     if not maps:
         raise AdapterError(f"{module.__name__} holds no *.json maps", "see plugins/README.md")
     return [Registration(mapped.name, origin, DecoderAdapter(mapped)) for mapped in maps]
+
+
+@cache
+def _maps(module: ModuleType) -> tuple[ArchitectureMap, ...]:
+    from pjdiag.adapters.architecture_map import load_maps
+
+    return tuple(load_maps(module))
 
 
 def _distinct(found: list[Registration]) -> tuple[Registration, ...]:
@@ -158,13 +166,20 @@ def _distinct(found: list[Registration]) -> tuple[Registration, ...]:
 
 def _admitted(point: EntryPoint) -> bool:
     allowed = os.environ.get("PJDIAG_PLUGINS")
-    if allowed is None or (point.dist is not None and point.dist.name == OWN_DISTRIBUTION):
+    if allowed is None or _origin(point).startswith(f"{OWN_DISTRIBUTION} "):
         return True
     return point.name in {name.strip() for name in allowed.split(",")}
 
 
 def _origin(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown"
+    return "unknown" if point.dist is None else _named(point.dist)
+
+
+@lru_cache(maxsize=64)
+def _named(distribution: Distribution) -> str:
+    """Name and version; a distribution parses its metadata anew for each of them."""
+    metadata = distribution.metadata
+    return f"{metadata['Name']} {metadata['Version']}"
 
 
 def _describe(checkpoint: Checkpoint) -> str:
