@@ -15,11 +15,9 @@ if TYPE_CHECKING:
         energy,
         inspect,
         kernel,
-        load_model,
         loo,
         mass,
         nll,
-        patch,
         probe,
         read,
         spectrum,
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     )
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.errors import PjdiagError
+    from pjdiag.model_api import load_model, patch
     from pjdiag.models.trainer_callback import TrainerCallback
     from pjdiag.results import Result
     from pjdiag.samples import sample
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "energy": "pjdiag.api",
     "inspect": "pjdiag.api",
-    "load_model": "pjdiag.api",
+    "load_model": "pjdiag.model_api",
     "kernel": "pjdiag.api",
     "loo": "pjdiag.api",
     "mass": "pjdiag.api",
     "nll": "pjdiag.api",
-    "patch": "pjdiag.api",
+    "patch": "pjdiag.model_api",
     "probe": "pjdiag.api",
     "read": "pjdiag.api",
     "Checkpoint": "pjdiag.checkpoint",

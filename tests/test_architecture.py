@@ -23,6 +23,7 @@ ROOMS = (
     "samples",
     "render",
     "api",
+    "model_api",
     "lab",
     "cli",
     "__main__",

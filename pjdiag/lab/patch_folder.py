@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from pjdiag import api
 from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.checkpoint.native import is_native, is_research
 from pjdiag.checkpoint.patched import is_patched, states_patch
 from pjdiag.errors import AdapterError, UsageError
 from pjdiag.lab.folders import require_free, write_folder
+from pjdiag.model_api import patch_length
 from pjdiag.models.huggingface import loading
 from pjdiag.models.patch_settings import PatchSettings
 from pjdiag.models.patching import patch, patched_layers, require_patchable
@@ -79,7 +79,7 @@ def patch_folder(
         checkpoint.path, precision="auto", allow_pickle=allow_pickle, as_saved=True
     )
     require_patchable(model)
-    found = api.patch_length(checkpoint.config) if train_length is None else None
+    found = patch_length(checkpoint.config) if train_length is None else None
     length = train_length if found is None else found.value
     settings = PatchSettings(length, sectors, max_order, rho)  # type: ignore[arg-type]
     before = _logits(model)
