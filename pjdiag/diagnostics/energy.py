@@ -38,7 +38,7 @@ from pjdiag.diagnostics.table_fit import (
     unfit,
 )
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import Bucket, LagWeights, Sector, lag_buckets
+from pjdiag.terms import Bucket, LagWeights, Mechanism, Sector, lag_buckets
 
 DEGENERATE = 1e-9
 """A denominator below this share of the largest component gives no ratio."""
@@ -73,7 +73,9 @@ def energy(
     windows = check_lengths(lengths if lengths is not None else [train_length])
     sound = sound_heads(reading, spectra=False)
     rows: list[Row] = []
-    problems = [Skipped(layer.index, NO_BIAS) for layer in reading.layers if _is_rotary(layer)]
+    problems = [
+        Skipped(layer.index, _no_bias(layer)) for layer in reading.layers if _is_rotary(layer)
+    ]
     for window in windows:
         fits, bad = _fits(sound.tables, window, measure.lag_weights, train_length)
         problems += [entry for entry in bad if entry not in problems]
@@ -113,6 +115,15 @@ def _is_rotary(layer: Layer) -> bool:
     return bool(layer.parts) and all(
         isinstance(part, MultiplicativeSpectrum) for part in layer.parts
     )
+
+
+def _no_bias(layer: Layer) -> str:
+    unknown = [
+        part.unread_reason
+        for part in layer.parts
+        if isinstance(part, MultiplicativeSpectrum) and part.mechanism == Mechanism.UNKNOWN
+    ]
+    return unknown[0] if unknown else NO_BIAS
 
 
 def _warnings(tables: Sequence[LayerTable]) -> list[str]:

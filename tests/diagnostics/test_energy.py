@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pjdiag
+from pjdiag.adapters import MultiplicativeSpectrum, Sourced
 from pjdiag.diagnostics import lags as lag_module
 from pjdiag.errors import UsageError
 from pjdiag.position.kernel import gated_components
-from pjdiag.terms import LagWeights, Sector, lag_buckets
+from pjdiag.terms import LagWeights, Mechanism, Sector, lag_buckets
 from tests import oracle
 from tests.diagnostics.kernels import golden, golden_reading, kernels_of, oracle_heads
 from tests.native import full_native, random_raw, write_native
@@ -194,3 +196,14 @@ def test_a_constant_has_no_centred_energy(tmp_path):
         scope="model", sector="fj", jet_order=0, bucket="all"
     )
     assert plain["kernel_energy"] > 0.01
+
+
+def test_an_unknown_mechanism_is_not_said_to_have_no_bias(tmp_path):
+    unknown = Sourced(None, "unknown")
+    part = MultiplicativeSpectrum(
+        Mechanism.UNKNOWN, *[unknown] * 6, unread_reason="undetermined: rope or alibi"
+    )
+    reading = golden_reading(tmp_path)
+    layer = replace(reading.layers[0], parts=(part,))
+    reasons = [entry.reason for entry in pjdiag.energy(replace(reading, layers=(layer,))).skipped]
+    assert reasons == ["undetermined: rope or alibi"]
