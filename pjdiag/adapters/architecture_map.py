@@ -220,6 +220,8 @@ def _parsed(file: str, text: str) -> dict[str, Any]:
         raise _unusable(file, f"it is not JSON: {error}") from error
     if not isinstance(values, dict) or not isinstance(values.get("name"), str):
         raise _unusable(file, "it is not an object with a name")
+    if not isinstance(values.get("extends", ""), str):
+        raise _unusable(file, f"extends is {values['extends']!r}; expected the name of a map")
     return values
 
 

@@ -55,15 +55,13 @@ class DecoderAdapter:
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
         """L from the configuration's position fields, else from what the class fills in."""
         fields = self.fields(checkpoint)
-        stated = train_length(fields.config)
-        if stated.value is not None and ORIGINAL_LENGTH in stated.source:
-            return stated
+        stated = train_length(fields.config, self.rope_defaults(fields))
         original = fields.defaults.get(ORIGINAL_LENGTH)
         if not any(fields.config.get(name) for name in CONTAINERS):
             original = (self.map.rope_parameters or {}).get(ORIGINAL_LENGTH, original)
-        if original is not None:
-            return Sourced(original, DEFAULT_SOURCE)
-        return train_length(fields.config, self.rope_defaults(fields))
+        if original is None or ORIGINAL_LENGTH in stated.source or original > (stated.value or 0):
+            return stated
+        return Sourced(original, DEFAULT_SOURCE)
 
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
