@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjdiag.api import (
         energy,
+        gate,
         inspect,
         kernel,
         loo,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "energy": "pjdiag.api",
+    "gate": "pjdiag.api",
     "inspect": "pjdiag.api",
     "load_model": "pjdiag.model_api",
     "kernel": "pjdiag.api",
@@ -59,6 +61,7 @@ __all__ = [
     "Result",
     "TrainerCallback",
     "energy",
+    "gate",
     "inspect",
     "kernel",
     "load",

@@ -15,7 +15,10 @@ from pjdiag.results import Result
 from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 
 if TYPE_CHECKING:
+    from datetime import date
+
     import numpy as np
+
 Source = Reading | Checkpoint | str | os.PathLike[str]
 """What a diagnostic accepts: a reading, an open checkpoint, or a path."""
 
@@ -215,4 +218,48 @@ def nll(
         seed=seed,
         progress=progress,
         announce=announce,
+    )
+
+
+def gate(
+    source: Source,
+    policy: str | os.PathLike[str] | None = None,
+    *,
+    require: Sequence[str] = (),
+    baseline: str | os.PathLike[str] | None = None,
+    tolerance: str = "1%",
+    today: date | None = None,
+    min_coverage: float = 0.0,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+) -> Result:
+    """Check a policy file and the comparisons in ``require``: ``gate.running.gate``.
+
+    One row per rule and place, with its ``status``. ``tolerance`` is the distance from the
+    figures of ``baseline`` that is allowed: ``"0.02"``, or a part of them, ``"5%"``. Raises
+    PolicyError, with line and column, and what the diagnostics raise.
+
+    >>> import pjdiag
+    >>> checks = gate(pjdiag.sample(), require=["mass.sector_share[fj] >= 0.5"])
+    >>> [row["status"] for row in checks.rows]
+    ['passed']
+    """
+    from datetime import UTC, datetime
+    from pathlib import Path
+
+    from pjdiag.gate.baseline import parse_tolerance, read_baseline
+    from pjdiag.gate.policy import Policy
+    from pjdiag.gate.policy_file import load_policy, required, with_rules
+    from pjdiag.gate.running import gate as check
+
+    stated = Policy() if policy is None else load_policy(Path(policy))
+    return check(
+        read(source, allow_pickle=allow_pickle),
+        with_rules(stated, required(require)),
+        today=datetime.now(UTC).date() if today is None else today,
+        baseline=None if baseline is None else read_baseline(Path(baseline)),
+        tolerance=parse_tolerance(tolerance),
+        min_coverage=min_coverage,
+        allow_pickle=allow_pickle,
+        progress=progress,
     )

@@ -45,6 +45,13 @@ class UsageError(PjdiagError):
     """An argument is out of range or does not fit this checkpoint."""
 
 
+class PolicyError(PjdiagError):
+    """A policy, a requirement or a baseline of the gate cannot be used.
+
+    The message starts with the place: ``policy.toml:7:1: ...``.
+    """
+
+
 class OutputError(PjdiagError):
     """A result cannot be written."""
 

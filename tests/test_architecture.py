@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "errors",
+    "columns",
     "terms",
     "results",
     "position",
@@ -20,6 +21,7 @@ ROOMS = (
     "checkpoint",
     "adapters",
     "diagnostics",
+    "gate",
     "samples",
     "render",
     "api",

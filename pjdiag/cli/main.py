@@ -12,6 +12,7 @@ from typer.main import get_command
 from pjdiag.cli.coercion import without_pydantic
 from pjdiag.cli.doctor_command import doctor
 from pjdiag.cli.energy_command import energy
+from pjdiag.cli.gate_command import gate
 from pjdiag.cli.inspect_command import inspect
 from pjdiag.cli.kernel_command import kernel
 from pjdiag.cli.loo_command import loo
@@ -63,7 +64,8 @@ def root(
     """
 
 
-DIAGNOSE, WORK, LOOK = "Diagnose a checkpoint", "Make a checkpoint", "Look around"
+DIAGNOSE, DECIDE = "Diagnose a checkpoint", "Act on a diagnosis"
+WORK, LOOK = "Make a checkpoint", "Look around"
 for command, panel in (
     (inspect, DIAGNOSE),
     (mass, DIAGNOSE),
@@ -75,6 +77,7 @@ for command, panel in (
     (verify, DIAGNOSE),
     (kernel, DIAGNOSE),
     (nll, DIAGNOSE),
+    (gate, DECIDE),
     (patch, WORK),
     (train, WORK),
     (plugins, LOOK),

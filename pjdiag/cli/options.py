@@ -129,9 +129,13 @@ class Common:
 
 
 def with_common(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter, ``common``, is spread into the shared options."""
+    """A command whose first parameter, ``common``, is spread into the shared options.
+
+    A parameter of the command with the name of a shared option stands in its place.
+    """
     hints = get_type_hints(Common, include_extras=True)
     own_hints = get_type_hints(command, include_extras=True)
+    own_names = list(inspect.signature(command).parameters)[1:]
     shared = [
         inspect.Parameter(
             field.name,
@@ -140,17 +144,18 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[field.name],
         )
         for field in fields(Common)
+        if field.name not in own_names
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[parameter.name])
         for parameter in list(inspect.signature(command).parameters.values())[1:]
     ]
-    names = {parameter.name for parameter in shared}
+    names = {field.name for field in fields(Common)}
 
     @wraps(command)
     def spread(**values: Any) -> None:
         common = Common(**{name: value for name, value in values.items() if name in names})
-        command(common, **{name: value for name, value in values.items() if name not in names})
+        command(common, **{name: values[name] for name in own_names})
 
     parameters = [shared[0], *own, *shared[1:]]
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -26,8 +26,14 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "verify": {"length", "seed"},
     "kernel": {"data", "length", "windows", "skip_first", "controls", "causal", "seed"},
     "nll": {"data", "length", "attention", "windows", "stride", "batch", "seed"},
+    "gate": {"policy", "baseline", "tolerance"},
 }
 """Keys of a table with a command's name, beside the shared ones."""
+
+POLICY_KEYS = {"version", "run", "rule", "suppress"}
+"""In the table of ``gate`` these are the policy itself, which the gate reads."""
+POLICY_FILES = {"pjdiag.toml": ("gate",), "pyproject.toml": ("tool", "pjdiag", "gate")}
+PATHS = ("checkpoint", "data", "policy", "baseline")
 
 
 def default_map(start: Path) -> dict[str, dict[str, Any]]:
@@ -48,6 +54,20 @@ def default_map(start: Path) -> dict[str, dict[str, Any]]:
         for command, values in _by_command(found, path).items():
             merged[command].update(values)
     return merged
+
+
+def policy_file(start: Path) -> Path | None:
+    """The nearest settings file above ``start`` whose table for the gate has rules."""
+    for name, table in POLICY_FILES.items():
+        path = _nearest(start, name)
+        if path is None:
+            continue
+        found: Any = _load(path)
+        for part in table:
+            found = found.get(part, {}) if isinstance(found, Mapping) else {}
+        if isinstance(found, Mapping) and "rule" in found:
+            return path
+    return None
 
 
 def _nearest(start: Path, name: str) -> Path | None:
@@ -79,6 +99,8 @@ def _by_command(found: Mapping[str, Any], path: Path) -> dict[str, dict[str, Any
     defaults = {}
     for command, known in COMMAND_KEYS.items():
         own = tables.pop(command, {})
+        if command == "gate":
+            own = {key: value for key, value in own.items() if key not in POLICY_KEYS}
         _check_keys(own, SHARED_KEYS | known, path, f"{command}.")
         defaults[command] = {
             key: _plain(value, key, path) for key, value in {**shared, **own}.items()
@@ -98,10 +120,10 @@ def _check_keys(found: Mapping[str, Any], known: set[str], path: Path, prefix: s
 
 def _plain(value: Any, key: str, path: Path) -> Any:
     """A value as the command line would give it; a path is relative to its file."""
-    if key in ("checkpoint", "data") and isinstance(value, str):
+    if key in PATHS and isinstance(value, str):
         return str(path.parent / value)
     if isinstance(value, list) and key in ("length", "precision"):
         return ",".join(str(item) for item in value)
     if isinstance(value, bool | int | float | str):
-        return str(value) if key in ("length", "precision") else value
+        return str(value) if key in ("length", "precision", "tolerance") else value
     raise DataError(f"{path}: {key} is {value!r}; expected one value", "correct it")

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from typing import TextIO
 
 from pjdiag.errors import MissingDependencyError, OutputError, UsageError
@@ -27,8 +28,13 @@ class Format(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     MARKDOWN = "markdown"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    GITHUB = "github"
 
 
+OF_CHECKS = (Format.JUNIT, Format.SARIF, Format.GITHUB)
+"""Formats that know checks only, which a gate makes."""
 SUFFIXES = {
     ".txt": Format.TABLE,
     ".json": Format.JSON,
@@ -36,6 +42,8 @@ SUFFIXES = {
     ".parquet": Format.PARQUET,
     ".md": Format.MARKDOWN,
     ".markdown": Format.MARKDOWN,
+    ".xml": Format.JUNIT,
+    ".sarif": Format.SARIF,
 }
 STDOUT = "-"
 
@@ -49,16 +57,18 @@ class OutputSpec:
     """None for stdout."""
 
 
-def parse_specs(specs: Sequence[str]) -> list[OutputSpec]:
+def parse_specs(specs: Sequence[str], *, checks: bool = False) -> list[OutputSpec]:
     """What each ``-o`` asks for; the path ``-`` is stdout.
 
-    Raises UsageError for an unknown format, for two outputs to stdout or to the same file, and
-    for Parquet to stdout.
+    ``checks`` says that the result is that of a gate. Raises UsageError for an unknown format,
+    one that needs a gate, two outputs to stdout or to the same file, and Parquet to stdout.
 
     >>> parse_specs(["json", "csv:a.csv", "b.md"])[2]
     OutputSpec(format=<Format.MARKDOWN: 'markdown'>, path='b.md')
     """
     parsed = [_parse(spec) for spec in specs]
+    for spec in parsed:
+        _require_checks(spec.format, checks)
     if sum(spec.path is None for spec in parsed) > 1:
         raise UsageError(
             "two outputs go to stdout; expected at most one", "give the others a path: -o json:PATH"
@@ -155,6 +165,14 @@ def _parse(spec: str) -> OutputSpec:
     )
 
 
+def _require_checks(wanted: Format, checks: bool) -> None:
+    if wanted in OF_CHECKS and not checks:
+        others = ", ".join(each for each in Format if each not in OF_CHECKS)
+        raise UsageError(
+            f"{wanted} is a format for checks; expected {others}", "run `pjdiag gate` for it"
+        )
+
+
 def _bytes(result: Result, wanted: Format, by: Scope, all_rows: bool) -> bytes:
     if wanted == Format.PARQUET:
         return to_parquet(result)
@@ -170,6 +188,11 @@ def _text(result: Result, wanted: Format, by: Scope, all_rows: bool) -> str:
         from pjdiag.render.markdown import to_markdown  # the table, the usual case, needs none
 
         return to_markdown(result, by=by, all_rows=all_rows)
+    if wanted in OF_CHECKS:
+        _require_checks(wanted, result.diagnostic == "gate")
+        module = import_module(f"pjdiag.render.{wanted}")  # a diagnosis needs none of them
+        text: str = getattr(module, f"to_{wanted}")(result)
+        return text
     return page_text(page(result, by, all_rows), Target(UNLIMITED, color=False, encoding="utf-8"))
 
 

@@ -480,6 +480,53 @@ def kernel_result(layers: int = 2, sides: Sequence[str] = ("past",)) -> Result:
 
 BAD_HEAD = Skipped(1, "gate_logits holds 1 values that are NaN or infinite", 2, bad_values=True)
 
+
+def check_row(
+    where: Row,
+    value: float | None = 0.3,
+    *,
+    rule: str = "affine-floor",
+    status: str = "violated",
+    **figures: Any,
+) -> Row:
+    """A check that the share of the affine sector is at least 0.5."""
+    return row(
+        "gate",
+        where,
+        **{
+            "rule": rule,
+            "metric": "mass.sector_share[affine]",
+            "requirement": "at least 0.5",
+            "severity": "error",
+            "status": status,
+            "met": None if value is None else value >= 0.5,
+            "value": value,
+            "minimum": 0.5,
+            "policy": "gate.toml",
+            "line": 3,
+            "fingerprint": f"{rule} {where['layer']} {where['head']}",
+            **figures,
+        },
+    )
+
+
+def gate_result(rows: Sequence[Row] | None = None, **changes: Any) -> Result:
+    """Checks of every status, or those that are given."""
+    found = rows or (
+        check_row(scope(0)),
+        check_row(scope(1), 0.8, status="passed"),
+        check_row(scope(2), 0.7, status="passed"),
+        check_row(scope(3), None, status="inconclusive", reason="the sector is absent"),
+        check_row(scope(), 0.4, rule="soft", severity="warning", line=8),
+        check_row(scope(), 0.4, rule="late", status="suppressed", reason="a reason", line=14),
+        check_row(scope(), 0.4, rule="old", status="known", change="unchanged", baseline=0.4),
+    )
+    provenance = {"policy": "gate.toml", "policy_uri": "ci/gate.toml", "tool_version": "0.1.0"}
+    return result(
+        "gate", found, provenance={**provenance, **changes.pop("provenance", {})}, **changes
+    )
+
+
 EVERY_RESULT = {
     "inspect": inspect_result([inspect_row(0), inspect_row(1)]),
     "mass": mass_result(),
@@ -491,4 +538,5 @@ EVERY_RESULT = {
     "verify": verify_result(),
     "kernel": kernel_result(),
     "nll": nll_result({128: 1.61, 32768: 1.70}),
+    "gate": gate_result(),
 }

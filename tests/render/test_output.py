@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from pjdiag.errors import OutputError, UsageError
 from pjdiag.render.files import write_file
-from pjdiag.render.output import Format, OutputSpec, emit, parse_specs, to_parquet
+from pjdiag.render.output import OF_CHECKS, Format, OutputSpec, emit, parse_specs, to_parquet
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 from tests.render.results import BAD_HEAD, EVERY_RESULT, mass_result, result
@@ -34,7 +34,7 @@ def emitted(
     stderr = io.StringIO()
     emit(
         made,
-        parse_specs(specs),
+        parse_specs(specs, checks=made.diagnostic == "gate"),
         by=Scope.LAYER,
         all_rows=whole,
         stdout=stdout,
@@ -114,7 +114,8 @@ def test_the_table_goes_to_stdout_unless_another_output_does(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", EVERY_RESULT)
 def test_every_format_of_every_diagnostic(name: str, tmp_path: Path) -> None:
     made = EVERY_RESULT[name]
-    files = {kind: tmp_path / f"out.{kind}" for kind in Format}
+    formats = [kind for kind in Format if name == "gate" or kind not in OF_CHECKS]
+    files = {kind: tmp_path / f"out.{kind}" for kind in formats}
     sent(made, *(f"{kind}:{file}" for kind, file in files.items()))
     assert Result.from_json(files[Format.JSON].read_text()).to_dict() == made.to_dict()
     with files[Format.CSV].open(newline="") as stream:
@@ -122,6 +123,24 @@ def test_every_format_of_every_diagnostic(name: str, tmp_path: Path) -> None:
     assert parquet.read_table(files[Format.PARQUET]).num_rows == len(made.rows)
     assert files[Format.MARKDOWN].read_text().startswith("**")
     assert files[Format.TABLE].read_text() == sent(made)[0]
+
+
+@pytest.mark.parametrize("kind", OF_CHECKS)
+def test_formats_of_checks_are_refused_for_a_diagnosis(kind: Format, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pjdiag gate"):
+        parse_specs([kind])
+    specs = parse_specs([f"{kind}:{tmp_path / 'out'}"], checks=True)
+    with pytest.raises(UsageError, match="pjdiag gate"):
+        emit(
+            mass_result(),
+            specs,
+            by=Scope.MODEL,
+            all_rows=False,
+            stdout=io.StringIO(),
+            stderr=io.StringIO(),
+            quiet=True,
+        )
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_result_read_back_prints_the_same(tmp_path: Path) -> None:

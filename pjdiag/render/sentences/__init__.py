@@ -23,6 +23,7 @@ SENTENCES = (
     "verify",
     "kernel",
     "nll",
+    "gate",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 
@@ -78,6 +79,8 @@ def _target(result: Result) -> list[str]:
 def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "inspect":
         return _after_inspect(result)
+    if result.diagnostic == "gate":
+        return _after_gate(result)
     if not result.rows:
         return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
@@ -116,6 +119,15 @@ def _after_inspect(result: Result) -> list[str]:
         return ["pjdiag", "mass"]
     absolute = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
     return MEASURE if absolute else []
+
+
+def _after_gate(result: Result) -> list[str]:
+    """The diagnostic of the first check that does not pass."""
+    for row in result.rows:
+        if row["status"] in ("violated", "inconclusive"):
+            name = str(row["metric"]).partition(".")[0]
+            return ["pjdiag", name, *(["--data FILE"] if name in ("kernel", "nll") else [])]
+    return []
 
 
 def _named_in_reasons(result: Result) -> list[str]:

@@ -21,6 +21,7 @@ VIEWS = (
     "verify",
     "kernel",
     "nll",
+    "gate",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 

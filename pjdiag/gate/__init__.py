@@ -1,0 +1,1 @@
+"""What a checkpoint must fulfil, and whether it does: policies, metrics, checks, baselines."""

@@ -1,0 +1,138 @@
+"""The diagnostics that rules name, each run once and no further than the rules need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from pjdiag.adapters import Reading
+from pjdiag.diagnostics.progress import Progress
+from pjdiag.errors import InconclusiveError
+from pjdiag.gate.policy import MODEL, Policy, Rule
+from pjdiag.results import Result
+from pjdiag.terms import LagWeights
+
+DECISION = frozenset({"hard_pair_accuracy", "random_pair_accuracy"})
+ON_DATA = frozenset({"query_norm", "key_norm", "data_mass", "data_share"})
+ATTENTION = frozenset({"attention_entropy", "effective_support", "mean_distance", "sink_mass"})
+NEED_DATA = frozenset({"kernel", "nll"})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results by diagnostic, and why a diagnostic gave none."""
+
+    results: dict[str, Result]
+    missing: dict[str, str]
+
+
+def measured(
+    reading: Reading, policy: Policy, *, allow_pickle: bool, progress: Progress
+) -> Measured:
+    """Every diagnostic that a rule of ``policy`` names.
+
+    A diagnostic that can analyse nothing is noted with its reason. Raises PolicyError where a
+    rule needs data and the policy names none; other errors of the diagnostics pass through.
+    """
+    by_diagnostic: dict[str, list[Rule]] = {}
+    for rule in policy.rules:
+        by_diagnostic.setdefault(rule.metric.diagnostic, []).append(rule)
+    plans = [_plan(policy, name, rules) for name, rules in by_diagnostic.items()]
+    results: dict[str, Result] = {}
+    missing: dict[str, str] = {}
+    for index, (name, plan) in enumerate(zip(by_diagnostic, plans, strict=True)):
+        try:
+            results[name] = plan.run(
+                reading, allow_pickle, partial(_part, progress, index, len(plans))
+            )
+        except InconclusiveError as error:
+            missing[name] = error.message
+    return Measured(results, missing)
+
+
+def _part(progress: Progress, index: int, total: int, share: float) -> None:
+    progress((index + share) / total)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How to run one diagnostic."""
+
+    name: str
+    settings: dict[str, Any]
+    """Keyword arguments that the rules and the policy ask for."""
+
+    def run(self, reading: Reading, allow_pickle: bool, progress: Progress) -> Result:
+        extra: dict[str, Any] = {}
+        if self.name in _LONG:
+            extra["progress"] = progress
+        if self.name in ("kernel", "spectrum") and "data" in self.settings:
+            extra["allow_pickle"] = allow_pickle
+        return _function(self.name)(reading, **self.settings, **extra)
+
+
+def _plan(policy: Policy, name: str, rules: Sequence[Rule]) -> _Plan:
+    run = policy.settings(name)
+    columns = {rule.metric.column for rule in rules}
+    settings: dict[str, Any] = {}
+    if name in ("energy", "loo", "probe", "stability", "verify", "nll") and run.length:
+        settings["lengths"] = list(run.length)
+    if name in ("probe", "verify", "kernel", "nll") and run.seed is not None:
+        settings["seed"] = run.seed
+    if name == "energy" and run.lag_weights is not None:
+        settings["lag_weights"] = LagWeights(run.lag_weights)
+    if name == "energy" and run.centred is not None:
+        settings["centred"] = run.centred
+    if name == "probe":
+        settings["decision"] = bool(columns & DECISION)
+    if name in NEED_DATA or (name == "spectrum" and columns & ON_DATA):
+        needing = next(rule for rule in rules if name in NEED_DATA or rule.metric.column in ON_DATA)
+        if run.data is None:
+            raise needing.origin.error(
+                f"{needing.metric} needs data", f"name a text in [run] or [run.{name}]: data = ..."
+            )
+        settings["data"] = run.data
+        if run.windows is not None:
+            settings["windows"] = run.windows
+    if name == "nll":
+        settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
+    if name == "kernel":
+        settings["controls"] = any("control" in rule.metric.named for rule in rules)
+    if "data" in settings and name != "nll" and run.length:
+        if len(run.length) > 1:
+            raise rules[0].origin.error(
+                f"{name} takes one length, and [run] has {len(run.length)}",
+                f"set length in [run.{name}]",
+            )
+        settings["length"] = run.length[0]
+    return _Plan(name, settings)
+
+
+def _by_place(rule: Rule) -> bool:
+    return rule.scope not in (None, MODEL) or "layer" in rule.metric.named
+
+
+_HOMES = {
+    "inspect": ("inspection", "inspect"),
+    "mass": ("mass", "mass"),
+    "spectrum": ("spectrum", "spectrum"),
+    "energy": ("energy", "energy"),
+    "loo": ("leave_one_out", "leave_one_out"),
+    "probe": ("retrieval", "probe"),
+    "stability": ("stability", "stability"),
+    "verify": ("verification", "verify"),
+    "kernel": ("measured_kernel", "kernel"),
+    "nll": ("nll", "nll"),
+}
+"""Module and function of each diagnostic; only what is measured is imported."""
+_LONG = frozenset({"spectrum", "loo", "probe", "stability", "verify", "kernel", "nll"})
+"""Diagnostics that tell how far they are."""
+
+
+def _function(name: str) -> Callable[..., Result]:
+    module, function = _HOMES[name]
+    found: Callable[..., Result] = getattr(import_module(f"pjdiag.diagnostics.{module}"), function)
+    return found

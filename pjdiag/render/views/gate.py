@@ -1,0 +1,79 @@
+"""Checks of a gate: what is violated first; checks that pass fold into a line per rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from pjdiag.gate.checks import Status
+from pjdiag.gate.policy import ERROR
+from pjdiag.render.checks import places, value
+from pjdiag.render.tables import BLANK, Cell, Header, Table
+from pjdiag.results import Result, Row
+from pjdiag.terms import Scope
+
+ORDER = (
+    Status.VIOLATED,
+    Status.INCONCLUSIVE,
+    Status.KNOWN,
+    Status.SUPPRESSED,
+    Status.PASSED,
+)
+
+
+def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
+    """One table of all checks; ``by`` plays no part, each check has its own scope."""
+    del by
+    compared = any(row.get("baseline") is not None for row in result.rows)
+    noted = any(row.get("reason") for row in result.rows)
+    headers = (
+        Header("status", key=True),
+        Header("rule", key=True),
+        Header("where", key=True),
+        Header("figure", numeric=True),
+        Header("required"),
+        *((Header("baseline", numeric=True), Header("change")) if compared else ()),
+        *((Header("reason"),) if noted else ()),
+    )
+    lines = []
+    for rows in _lines(result.rows, all_rows):
+        first = rows[0]
+        cells = [
+            Cell(word(first)),
+            Cell(str(first["rule"])),
+            Cell(places(rows)),
+            Cell(_span(rows, "value")),
+            Cell(str(first["requirement"])),
+        ]
+        if compared:
+            cells += [Cell(_span(rows, "baseline")), Cell(first["change"] or "")]
+        if noted:
+            cells.append(Cell(str(first["reason"])) if first.get("reason") else BLANK)
+        lines.append(tuple(cells))
+    return [Table("Checks", headers, tuple(lines))]
+
+
+def word(row: Row) -> str:
+    """The status as a person reads it: a violation that fails no build is a warning."""
+    if row["status"] == Status.VIOLATED and row["severity"] != ERROR:
+        return "warning"
+    return str(row["status"])
+
+
+def _lines(rows: Sequence[Row], all_rows: bool) -> Iterator[list[Row]]:
+    ranked = sorted(rows, key=lambda row: (ORDER.index(row["status"]), word(row) == "warning"))
+    for status, same in groupby(ranked, key=lambda row: str(row["status"])):
+        if status != Status.PASSED or all_rows:
+            yield from ([row] for row in same)
+            continue
+        for _, folded in groupby(same, key=lambda row: (row["rule"], row["change"])):
+            yield list(folded)
+
+
+def _span(rows: Sequence[Row], column: str) -> str:
+    """The figure, or the smallest and the largest of several."""
+    found = [row for row in rows if row[column] is not None]
+    if not found:
+        return "missing" if column == "value" else ""
+    ends = [value({**found[0], "value": pick(row[column] for row in found)}) for pick in (min, max)]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
