@@ -48,7 +48,7 @@ def patch(model: ModelT, settings: PatchSettings) -> ModelT:
     >>> model = patch(LlamaForCausalLM(config), PatchSettings(train_length=64))
     >>> [name for name, _ in patched_layers(model)]
     ['model.layers.0.self_attn', 'model.layers.1.self_attn']
-    >>> float(model.model.layers[0].self_attn.pj_bias(torch.arange(512.0)).abs().max())
+    >>> model.model.layers[0].self_attn.pj_bias(torch.arange(512.0)).abs().max().item()
     0.0
     """
     require_patchable(model)

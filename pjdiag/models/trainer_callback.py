@@ -80,8 +80,9 @@ def sector_figures(model: nn.Module) -> dict[str, float]:
 
     Masses are summed over heads and layers and then divided. In logits.
 
-    >>> from pjdiag.models.pj_bias import PJBias
-    >>> model = nn.ModuleList([PJBias({Sector.FJ, Sector.AFFINE}, 2, 0, 64)])
+    >>> from pjdiag.models.pj_bias import PJBias, PJBiasInit
+    >>> real = PJBiasInit(amplitude_spread=0.0)
+    >>> model = nn.ModuleList([PJBias({Sector.FJ, Sector.AFFINE}, 2, 0, 64, init=real)])
     >>> {name: round(value, 3) for name, value in sector_figures(model).items()}
     {'pj_mass': 2.2, 'pj_fj_share': 0.091, 'pj_affine_share': 0.909}
     """
