@@ -44,7 +44,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 _NAME = re.compile(r"\s*([a-z_]+)\s*\.\s*([a-z0-9_]+)\s*")
 _ITEM = re.compile(r"\s*([^,\]=]+?)\s*(?:=\s*([^,\]]*?)\s*)?([,\]]|$)")
-_COMPARISON = re.compile(r"\s*(>=|<=|==|>|<)\s*(\S+)\s*$")
+_COMPARISON = re.compile(r"\s*(>=|<=|==|[<>](?!=))\s*(\S+)\s*$")
 
 
 class ExpressionError(ValueError):
