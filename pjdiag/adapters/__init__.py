@@ -18,7 +18,7 @@ from pjdiag.adapters.protocol import (
     TabulatedKernel,
 )
 from pjdiag.adapters.reading import at_length, read
-from pjdiag.adapters.registry import Registration, detect, registrations
+from pjdiag.adapters.registry import Registration, detect, registrations, verified
 
 __all__ = [
     "AbsolutePositions",
@@ -41,4 +41,5 @@ __all__ = [
     "detect",
     "read",
     "registrations",
+    "verified",
 ]

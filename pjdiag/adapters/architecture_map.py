@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from importlib.resources import files
-from types import ModuleType
+from functools import cache
 from typing import Any
 
 from pjdiag.adapters.fused import LAYOUTS
-from pjdiag.errors import AdapterError
+from pjdiag.adapters.map_files import Stated, stated_maps, unusable
 
 PREFIXES = (
     "model.",
@@ -22,6 +20,19 @@ PREFIXES = (
     "text_model.",
 )
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "fused_rows": tuple(LAYOUTS),
+    "norm_gain": ("weight", "one_plus_weight"),
+    "qk_norm_kind": ("rms", "layer"),
+    "qk_norm_over": ("head", "projection"),
+    "qk_norm_layers": ("all", "rotating"),
+    "rope_layout": ("half", "interleaved", ""),
+    "rope_layers": ("all", "listed", "windowed", "windowed_or_all"),
+    "window_layers": ("none", "all", "listed"),
+    "full_layer": ("last", "first"),
+    "unlisted": ("full", "sliding", "chunked"),
+}
+"""What the fields with a choice may say."""
 ALWAYS = "always"
 """In place of a flag, where there is none."""
 
@@ -35,6 +46,15 @@ class ArchitectureMap:
     model_types: tuple[str, ...]
     """``model_type`` of the configurations it reads."""
     description: str = ""
+    reader: str = ""
+    """``package.module:Class`` that reads these checkpoints, made without arguments; empty: the
+    class for ordinary decoders, by the fields below."""
+    config_fields: tuple[str, ...] = ()
+    """The reader is asked too where the configuration has one of these fields."""
+    tensor_parts: tuple[str, ...] = ()
+    """The reader is asked too where a tensor's name contains one of these."""
+    last_resort: bool = False
+    """The reader is asked where no other adapter fits."""
     refused: str = ""
     """Why none of its layers can be read; empty where they can."""
     notes: Mapping[str, str] | None = None
@@ -146,25 +166,13 @@ class ArchitectureMap:
 
     def with_values(self, values: Mapping[str, Any]) -> ArchitectureMap:
         """This map with some fields replaced; ``defaults`` are merged."""
-        merged = {**(self.defaults or {}), **values.get("defaults", {})}
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _made({**own, **values, "defaults": merged})
-
-
-def load_maps(module: ModuleType) -> list[ArchitectureMap]:
-    """Every ``*.json`` beside a package's ``__init__.py``, in the order of their names.
-
-    Raises AdapterError for a map that cannot be used, saying which and why.
-    """
-    resources = sorted(files(module).iterdir(), key=lambda entry: entry.name)
-    texts = {
-        entry.name: entry.read_text("utf-8") for entry in resources if entry.name.endswith(".json")
-    }
-    return parse_maps(texts)
+        checked = _checked(values)
+        merged = {**(self.defaults or {}), **(checked.get("defaults") or {})}
+        return replace(self, **{**checked, "defaults": merged})
 
 
 def parse_maps(texts: Mapping[str, str]) -> list[ArchitectureMap]:
-    """Maps by file name. ``extends`` names another map of the same files.
+    """Maps from texts by file name. Raises AdapterError for one that cannot be used.
 
     >>> maps = parse_maps({
     ...     "a.json": '{"name": "a", "model_types": ["a"], "softcap": "cap"}',
@@ -173,82 +181,49 @@ def parse_maps(texts: Mapping[str, str]) -> list[ArchitectureMap]:
     >>> maps[1].softcap
     'cap'
     """
-    stated = {}
-    for file, text in texts.items():
-        values = _parsed(file, text)
-        if values["name"] in stated:
-            raise _unusable(file, f"its name {values['name']!r} is taken by another map")
-        stated[values["name"]] = (file, values)
-    made: dict[str, ArchitectureMap] = {}
-    for name in stated:
-        _resolve(name, stated, made, ())
-    return [made[name] for name in stated]
+    stated = stated_maps(texts)
+    return [made_map(name, stated) for name in stated]
 
 
-def _resolve(
-    name: str,
-    stated: Mapping[str, tuple[str, dict[str, Any]]],
-    made: dict[str, ArchitectureMap],
-    above: tuple[str, ...],
-) -> ArchitectureMap:
-    if name in made:
-        return made[name]
+def made_map(name: str, stated: Stated, above: tuple[str, ...] = ()) -> ArchitectureMap:
+    """One of the maps; ``extends`` names another of them. Raises AdapterError.
+
+    ``above`` are the maps that extend it.
+    """
     file, values = stated[name]
     own = {key: value for key, value in values.items() if key != "extends"}
     base = values.get("extends")
+    if base is not None and (base == name or base in above or base not in stated):
+        why = "no map beside it" if base not in stated else "an extension of it"
+        raise unusable(file, f"it extends {base!r}, which is {why}")
     try:
         if base is None:
-            made[name] = _made(own)
-        elif base in above or base not in stated:
-            raise _unusable(file, f"it extends {base!r}, which is {_why(base, above)}")
-        else:
-            parent = _resolve(base, stated, made, (*above, name))
-            made[name] = parent.with_values({"description": "", **own})
+            return ArchitectureMap(**{"model_types": (), **_checked(own)})
+        parent = made_map(base, stated, (*above, name))
+        return parent.with_values({"description": "", "model_types": [], **own})
     except (TypeError, ValueError) as error:
-        raise _unusable(file, str(error)) from error
-    return made[name]
+        raise unusable(file, str(error)) from error
 
 
-def _why(base: str, above: Iterable[str]) -> str:
-    return "an extension of it" if base in above else "no map beside it"
-
-
-def _parsed(file: str, text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _unusable(file, f"it is not JSON: {error}") from error
-    if not isinstance(values, dict) or not isinstance(values.get("name"), str):
-        raise _unusable(file, "it is not an object with a name")
-    if not isinstance(values.get("extends", ""), str):
-        raise _unusable(file, f"extends is {values['extends']!r}; expected the name of a map")
-    return values
-
-
-def _made(values: Mapping[str, Any]) -> ArchitectureMap:
-    types = {field.name: str(field.type) for field in fields(ArchitectureMap)}
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a map's fields, in their types. Raises ValueError, TypeError."""
+    types = _types()
     unknown = sorted(set(values) - set(types))
     if unknown:
         raise ValueError(f"unknown fields: {', '.join(unknown)}")
-    if not values.get("model_types"):
-        raise ValueError("it names no model_types")
     checked = {name: _typed(name, value, types[name]) for name, value in values.items()}
-    made = ArchitectureMap(**checked)
-    for name, allowed in (
-        ("fused_rows", tuple(LAYOUTS)),
-        ("norm_gain", ("weight", "one_plus_weight")),
-        ("qk_norm_kind", ("rms", "layer")),
-        ("qk_norm_over", ("head", "projection")),
-        ("rope_layout", ("half", "interleaved", "")),
-        ("qk_norm_layers", ("all", "rotating")),
-        ("rope_layers", ("all", "listed", "windowed", "windowed_or_all")),
-        ("full_layer", ("last", "first")),
-        ("unlisted", ("full", "sliding", "chunked")),
-        ("window_layers", ("none", "all", "listed")),
-    ):
-        if getattr(made, name) not in allowed:
-            raise ValueError(f"{name} is {getattr(made, name)!r}; expected one of {allowed}")
-    return made
+    for name, allowed in CHOICES.items():
+        if name in checked and checked[name] not in allowed:
+            raise ValueError(f"{name} is {checked[name]!r}; expected one of {allowed}")
+    reader = checked.get("reader", "")
+    if reader and not all(part.isidentifier() for part in reader.replace(":", ".").split(".")):
+        raise ValueError(f"reader is {reader!r}; expected package.module:Class")
+    return checked
+
+
+@cache
+def _types() -> dict[str, str]:
+    return {field.name: str(field.type) for field in fields(ArchitectureMap)}
 
 
 def _typed(name: str, value: Any, annotation: str) -> Any:
@@ -261,7 +236,3 @@ def _typed(name: str, value: Any, annotation: str) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}; expected {annotation}")
     return value
-
-
-def _unusable(file: str, why: str) -> AdapterError:
-    return AdapterError(f"the architecture map {file} cannot be used: {why}", "correct the map")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import ModuleType
@@ -14,7 +14,7 @@ from pjdiag.adapters.protocol import Adapter, Match
 from pjdiag.errors import AdapterError, PjdiagError
 
 if TYPE_CHECKING:
-    from pjdiag.adapters.architecture_map import ArchitectureMap
+    from pjdiag.adapters.map_files import Stated
     from pjdiag.checkpoint import Checkpoint
 
 GROUP = "pjdiag.adapters"
@@ -44,6 +44,19 @@ def registrations() -> tuple[Registration, ...]:
     return _distinct([entry for point in unique for entry in _register(point)])
 
 
+def verified(entries: Sequence[Registration]) -> tuple[Registration, ...]:
+    """The registrations with every map made and every reader loaded, or why it cannot be."""
+    return tuple(_verified(entry) for entry in entries)
+
+
+def _verified(entry: Registration) -> Registration:
+    try:
+        getattr(entry.adapter, "reader", None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a stranger's plugin may raise anything
+        return replace(entry, adapter=None, problem=f"{type(error).__name__}: {error}")
+    return entry
+
+
 def detect(
     checkpoint: Checkpoint, available: Sequence[Registration] | None = None
 ) -> tuple[Adapter, Match]:
@@ -52,11 +65,9 @@ def detect(
     Raises AdapterError where none fits or two fit equally well.
     """
     known = registrations() if available is None else available
-    matches = [
-        (entry.adapter, match)
-        for entry in known
-        if entry.adapter is not None and (match := _match(entry, checkpoint)) is not None
-    ]
+    matches = _matches([entry for entry in known if not _is_last_resort(entry)], checkpoint)
+    if not matches:
+        matches = _matches([entry for entry in known if _is_last_resort(entry)], checkpoint)
     if not matches:
         names = ", ".join(entry.name for entry in known if entry.adapter is not None) or "none"
         raise AdapterError(
@@ -72,6 +83,20 @@ def detect(
             "disable one of them, for example with PJDIAG_PLUGINS=",
         )
     return winners[0]
+
+
+def _matches(
+    entries: Sequence[Registration], checkpoint: Checkpoint
+) -> list[tuple[Adapter, Match]]:
+    return [
+        (entry.adapter, match)
+        for entry in entries
+        if entry.adapter is not None and (match := _match(entry, checkpoint)) is not None
+    ]
+
+
+def _is_last_resort(entry: Registration) -> bool:
+    return getattr(entry.adapter, "last_resort", False) is True
 
 
 def _match(entry: Registration, checkpoint: Checkpoint) -> Match | None:
@@ -134,19 +159,19 @@ def _register(point: EntryPoint) -> list[Registration]:
 
 
 def _registered_maps(module: ModuleType, origin: str) -> list[Registration]:
-    from pjdiag.adapters.decoder import DecoderAdapter
+    from pjdiag.adapters.mapped_adapter import MappedAdapter
 
     maps = _maps(module)
     if not maps:
         raise AdapterError(f"{module.__name__} holds no *.json maps", "see plugins/README.md")
-    return [Registration(mapped.name, origin, DecoderAdapter(mapped)) for mapped in maps]
+    return [Registration(name, origin, MappedAdapter(name, maps)) for name in maps]
 
 
 @cache
-def _maps(module: ModuleType) -> tuple[ArchitectureMap, ...]:
-    from pjdiag.adapters.architecture_map import load_maps
+def _maps(module: ModuleType) -> Stated:
+    from pjdiag.adapters.map_files import read_maps
 
-    return tuple(load_maps(module))
+    return read_maps(module)
 
 
 def _distinct(found: list[Registration]) -> tuple[Registration, ...]:

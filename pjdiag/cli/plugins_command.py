@@ -26,9 +26,9 @@ def plugins(
 
     An adapter is a Python class or an architecture map in JSON.
     """
-    from pjdiag.adapters import registrations
+    from pjdiag.adapters import registrations, verified
 
-    found = registrations()
+    found = verified(registrations())
     if as_json:
         typer.echo(json.dumps([_described(entry) for entry in found], indent=1))
         return
@@ -90,10 +90,12 @@ def _folded(maps: "Sequence[Registration]") -> list[tuple[str, str]]:
 
 def _model_types(entry: "Registration") -> tuple[str, ...]:
     """The model types of an architecture map; none of a class."""
-    from pjdiag.adapters.decoder import DecoderAdapter
+    from pjdiag.adapters.mapped_adapter import MappedAdapter
 
     adapter = entry.adapter
-    return adapter.map.model_types if type(adapter) is DecoderAdapter else ()
+    if not isinstance(adapter, MappedAdapter) or adapter.reader_name:
+        return ()
+    return adapter.model_types
 
 
 def _reads(entry: "Registration") -> str:

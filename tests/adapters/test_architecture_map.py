@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 import pjdiag_plugins.maps
-from pjdiag.adapters.architecture_map import ArchitectureMap, load_maps, parse_maps
+from pjdiag.adapters.architecture_map import ArchitectureMap, made_map, parse_maps
+from pjdiag.adapters.map_files import read_maps
 from pjdiag.errors import AdapterError
 
 
@@ -37,6 +38,7 @@ def test_an_extension_keeps_what_it_does_not_replace() -> None:
     made = {mapped.name: mapped for mapped in parse_maps(files)}
     assert made["c"].softcap == "cap"
     assert made["c"].model_types == ("c",)
+    assert made["b"].model_types == ("b",)
     assert made["c"].description == ""
     assert made["c"].defaults == {"x": 1, "y": None}
     assert made["b"].defaults == {"x": 1, "y": 2}
@@ -59,7 +61,9 @@ def test_an_extension_keeps_what_it_does_not_replace() -> None:
         ('{"name": "a", "model_types": ["a"], "defaults": []}', "defaults is"),
         ('{"name": "a", "model_types": ["a"], "extends": "a"}', "an extension of it"),
         ('{"name": "a", "model_types": ["a"], "extends": "b"}', "no map beside it"),
-        ('{"name": "a", "model_types": ["a"], "extends": ["b"]}', "extends"),
+        ('{"name": "a", "model_types": ["a"], "extends": ["b"]}', "extends is ['b']"),
+        ('{"name": "a", "model_types": ["a"], "reader": 1}', "reader is 1"),
+        ('{"name": "a", "model_types": ["a"], "reader": "os; x"}', "expected package.module:Class"),
     ],
 )
 def test_what_is_wrong_with_a_map_is_said(text: str, why: str) -> None:
@@ -97,15 +101,17 @@ def test_every_json_beside_a_package_is_read(
     monkeypatch.syspath_prepend(str(tmp_path))
     module = __import__("toy_maps")
     assert isinstance(module, ModuleType)
-    assert [mapped.name for mapped in load_maps(module)] == ["a", "b"]
+    assert list(read_maps(module)) == ["a", "b"]
     sys.modules.pop("toy_maps")
 
 
 def test_our_own_maps_are_files_of_their_own_name() -> None:
     folder = Path(pjdiag_plugins.maps.__file__).parent
     stems = {path.stem for path in folder.glob("*.json")}
-    assert {mapped.name for mapped in load_maps(pjdiag_plugins.maps)} == stems
-    assert len(stems) > 90
+    stated = read_maps(pjdiag_plugins.maps)
+    assert set(stated) == stems
+    assert len(stems) > 110
+    assert all(made_map(name, stated).name == name for name in stated)
 
 
 def test_norms_of_rotating_layers_are_not_those_of_others() -> None:

@@ -18,7 +18,8 @@ CHUNKS = ["chunked_attention"] * 4
 def kinds(name: str, config: dict[str, Any], layers: int) -> list[LayerKind]:
     """The kinds of a registered map's layers."""
     (adapter,) = [entry.adapter for entry in registrations() if entry.name == name]
-    return layer_kinds(adapter.map, ConfigFields(config, adapter.map.defaults), layers)
+    mapped = adapter.map
+    return layer_kinds(mapped, ConfigFields(config, mapped.defaults), layers)
 
 
 def windows(found: list[LayerKind]) -> list[int | None]:

@@ -13,12 +13,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.decoder import DecoderAdapter
+from pjdiag.adapters.mapped_adapter import MappedAdapter
 from pjdiag.adapters.registry import registrations
 from pjdiag.adapters.schedule import ATTENTION, layer_count, layer_kinds
 from pjdiag.checkpoint import Checkpoint
-from pjdiag_plugins.gemma4 import Gemma4Adapter
-from pjdiag_plugins.phimoe import PhimoeAdapter
-from pjdiag_plugins.zamba import ZambaAdapter
 from tests.plugins.decoder_cases import DECODERS
 from tests.plugins.hybrid_cases import HYBRIDS
 from tests.plugins.test_contract_classes import CASES
@@ -27,11 +25,12 @@ from tests.plugins.vision_cases import VISION
 KNOWN = Path(__file__).parent.parent / "data" / "causal_model_types.json"
 NOT_RELATIVE = {"hunyuan_v1_dense", "hunyuan_v1_moe"}
 """Their logits are no function of the lag: tests/plugins/test_map_limits.py."""
-WITH_A_CLASS = (Gemma4Adapter, PhimoeAdapter, ZambaAdapter)
+WITH_A_CLASS = ("gemma4", "phimoe", "zamba")
 BY_MAP = [
-    entry.adapter
+    entry.adapter.reader
     for entry in registrations()
-    if (type(entry.adapter) is DecoderAdapter or isinstance(entry.adapter, WITH_A_CLASS))
+    if isinstance(entry.adapter, MappedAdapter)
+    and (not entry.adapter.reader_name or entry.name.startswith(WITH_A_CLASS))
     and not entry.adapter.map.refused
 ]
 LENGTH = 512
@@ -149,6 +148,19 @@ def test_every_map_is_held_by_the_contract() -> None:
 def test_no_two_adapters_name_the_same_architecture() -> None:
     names = [(name, adapter.name) for adapter in BY_MAP for name in adapter.map.model_types]
     assert len({name for name, _ in names}) == len(names)
+
+
+def test_a_map_names_what_its_reader_reads() -> None:
+    stated = [
+        entry.adapter
+        for entry in registrations()
+        if isinstance(entry.adapter, MappedAdapter) and entry.adapter.reader_name
+    ]
+    assert len(stated) > 20
+    for adapter in stated:
+        assert adapter.reader.name == adapter.name
+        if hasattr(adapter.reader, "map"):
+            assert adapter.reader.map.model_types == adapter.model_types
 
 
 def causal_model_types() -> dict[str, str]:

@@ -1,0 +1,83 @@
+"""What a map file registers: an adapter that is made when a checkpoint is one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pjdiag.adapters.map_files import LAST_RESORT, Stated
+from pjdiag.adapters.protocol import Adapter, Layer, Match, SkippedLayer, Sourced
+
+if TYPE_CHECKING:
+    from pjdiag.adapters.architecture_map import ArchitectureMap
+    from pjdiag.checkpoint.source import Checkpoint
+
+
+class MappedAdapter:
+    """Stands for the class that reads a map, so that starting does not load all of them."""
+
+    def __init__(self, name: str, stated: Stated) -> None:
+        """``stated`` holds the map and those that it extends."""
+        self.name = name
+        self._stated = stated
+        values = stated[name][1]
+        self.model_types: tuple[str, ...] = tuple(values.get("model_types", ()))
+        self.reader_name: str = values.get("reader", "")
+        self.description: str = values.get("description", "") or ", ".join(self.model_types)
+        self.last_resort = bool(values.get(LAST_RESORT))
+        self._config_fields: tuple[str, ...] = tuple(values.get("config_fields", ()))
+        self._tensor_parts: tuple[str, ...] = tuple(values.get("tensor_parts", ()))
+
+    @cached_property
+    def map(self) -> ArchitectureMap:
+        """The whole map. Raises AdapterError where it cannot be used."""
+        from pjdiag.adapters.architecture_map import made_map
+
+        return made_map(self.name, self._stated)
+
+    @cached_property
+    def reader(self) -> Adapter:
+        """The class that the map names, else the one for ordinary decoders."""
+        if self.map.reader:
+            module, _, name = self.map.reader.partition(":")
+            made: Adapter = getattr(import_module(module), name)()
+            return made
+        from pjdiag.adapters.decoder import DecoderAdapter
+
+        return DecoderAdapter(self.map)
+
+    def matches(self, checkpoint: Checkpoint) -> Match | None:
+        """The reader's answer, where it has to be asked at all."""
+        return self.reader.matches(checkpoint) if self.may_match(checkpoint) else None
+
+    def may_match(self, checkpoint: Checkpoint) -> bool:
+        """Whether the map's model types, or hints for its reader, fit the checkpoint."""
+        if self.last_resort or _model_type(checkpoint.config) in self.model_types:
+            return True
+        configs = [checkpoint.config, *checkpoint.container.values()]
+        return any(
+            name in config
+            for config in configs
+            if isinstance(config, Mapping)
+            for name in self._config_fields
+        ) or any(part in name for part in self._tensor_parts for name in checkpoint.headers)
+
+    def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
+        """L in tokens and the field it comes from."""
+        return self.reader.train_length(checkpoint)
+
+    def layers(
+        self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
+    ) -> Iterator[Layer | SkippedLayer]:
+        """Every layer in order, read or skipped."""
+        return self.reader.layers(checkpoint, train_length, eval_length)
+
+
+def _model_type(config: Mapping[str, Any]) -> Any:
+    if not config:
+        return None
+    from pjdiag.adapters.rope_config import text_config
+
+    return text_config(config).get("model_type")
