@@ -11,6 +11,10 @@ from pjdiag.adapters.protocol import Sourced
 from pjdiag.errors import CheckpointError
 
 
+LARGEST_SIZE = 65536
+"""Heads of a layer, and channels of a head."""
+
+
 @dataclass(frozen=True)
 class Geometry:
     """Head counts and sizes, as the configuration states them."""
@@ -73,7 +77,12 @@ def layer_geometry(
     by_layer = stated.value if isinstance(stated.value, Mapping) else None
     # Keys are layer numbers, with or without leading zeros.
     entry = by_layer and next(
-        (value for key, value in by_layer.items() if str(key).isdecimal() and int(key) == index), {}
+        (
+            value
+            for key, value in by_layer.items()
+            if str(key).isdecimal() and len(str(key)) < 10 and int(key) == index
+        ),
+        {},
     )
     if not isinstance(entry, Mapping):
         raise CheckpointError(
@@ -95,8 +104,18 @@ def layer_geometry(
 
 
 def checked(made: Geometry) -> Geometry:
-    """The geometry. Raises CheckpointError where key heads cannot be shared evenly."""
+    """The geometry.
+
+    Raises CheckpointError where key heads cannot be shared evenly, and for sizes beyond
+    ``LARGEST_SIZE``: one number in a configuration must not cost time or memory.
+    """
     heads, kv = made.num_heads, made.num_kv_heads
+    for name, size in (("query heads", heads), ("channels of a head", made.head_dim)):
+        if size.value > LARGEST_SIZE:
+            raise CheckpointError(
+                f"{size.value} {name} ({size.source}); expected at most {LARGEST_SIZE}",
+                "correct config.json",
+            )
     if heads.value % kv.value:
         raise CheckpointError(
             f"{heads.value} query heads ({heads.source}) cannot share {kv.value} key heads "

@@ -14,7 +14,7 @@ import pjdiag
 from pjdiag import adapters
 from pjdiag.adapters import Layer, Reading
 from pjdiag.errors import CheckpointError, InconclusiveError
-from tests.plugins.folders import LLAMA, projections, write
+from tests.adapters.decoder_folders import LLAMA, projections, write
 
 
 def read(folder: Path, **options: Any) -> Reading:
@@ -74,6 +74,8 @@ class TestGeometry:
             ({"hidden_size": "64"}, "hidden_size is '64'"),
             ({"rope_theta": -1.0}, "rope_theta"),
             ({"layer_types": ["full_attention"]}, "layer_types lists 1 layers; expected 2"),
+            ({"head_dim": 2**30}, r"1073741824 channels of a head .* at most 65536"),
+            ({"num_attention_heads": 2**30}, r"1073741824 query heads .* at most 65536"),
             ({"per_layer_config": {"1": 5}}, "per_layer_config is no object"),
             ({"per_layer_config": {"01": {"head_dim": 8}}}, "layers.1.self_attn.q_proj.weight"),
         ],
