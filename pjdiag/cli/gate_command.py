@@ -1,10 +1,11 @@
 """pjdiag gate."""
 
+import io
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -196,7 +197,7 @@ def _finish(
         _summarise(specs, result)
     except OutputError as error:  # the other outputs are written all the same
         failure = error
-    _emit(common, specs, result)
+    _emit(common, specs, result, sys.stdout)
     if failure is not None:
         raise failure
     code = exit_code(result, exit_zero=exit_zero)
@@ -204,7 +205,7 @@ def _finish(
         raise typer.Exit(code)
 
 
-def _emit(common: Common, specs: "list[OutputSpec]", result: "Result") -> None:
+def _emit(common: Common, specs: "list[OutputSpec]", result: "Result", stdout: TextIO) -> None:
     from pjdiag.render.output import emit
 
     emit(
@@ -212,7 +213,7 @@ def _emit(common: Common, specs: "list[OutputSpec]", result: "Result") -> None:
         specs,
         by=common.by or Scope.HEAD,
         all_rows=common.all_rows,
-        stdout=sys.stdout,
+        stdout=stdout,
         stderr=sys.stderr,
         quiet=common.quiet,
     )
@@ -251,9 +252,10 @@ def _tell_files(common: Common, specs: "list[OutputSpec]", error: PjdiagError) -
         return
     provenance: dict[str, Any] = {"tool": "pjdiag", "command": command_line()}
     result = failed(error, {"path": str(common.checkpoint)}, provenance)
+    on_stdout = any(spec.path is None for spec in told)
     try:
         _summarise(specs, result)
-        _emit(replace(common, quiet=True), told, result)
+        _emit(replace(common, quiet=True), told, result, sys.stdout if on_stdout else io.StringIO())
     except PjdiagError:
         return  # the first error is the one to report
 

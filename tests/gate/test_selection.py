@@ -69,7 +69,7 @@ def test_several_rows_without_a_scope_are_ambiguous() -> None:
 
 def test_rows_that_cannot_be_told_apart_are_ambiguous_too() -> None:
     row = mass_result().rows[0]
-    with pytest.raises(AmbiguousError, match="matches 2 rows$"):
+    with pytest.raises(AmbiguousError, match=r"matches 2 rows$"):
         found(Result("mass", {}, {}, (row, dict(row))), "mass.effective_mass[fj, order=0]")
 
 
