@@ -54,7 +54,7 @@ class ArchitectureMap:
     tensor_parts: tuple[str, ...] = ()
     """The reader is asked too where a tensor's name contains one of these."""
     last_resort: bool = False
-    """The reader is asked where no other adapter fits."""
+    """The reader is asked where no other adapter fits by more than a guess."""
     refused: str = ""
     """Why none of its layers can be read; empty where they can."""
     notes: Mapping[str, str] | None = None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GROUP = "pjdiag.adapters"
 OWN_DISTRIBUTION = "pjdiag"
+TENSOR_NAMES = 10
+"""Score from which on no last resort is asked."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def detect(
     """
     known = registrations() if available is None else available
     matches = _matches([entry for entry in known if not _is_last_resort(entry)], checkpoint)
-    if not matches:
-        matches = _matches([entry for entry in known if _is_last_resort(entry)], checkpoint)
+    if all(match.score < TENSOR_NAMES for _, match in matches):
+        matches += _matches([entry for entry in known if _is_last_resort(entry)], checkpoint)
     if not matches:
         names = ", ".join(entry.name for entry in known if entry.adapter is not None) or "none"
         raise AdapterError(

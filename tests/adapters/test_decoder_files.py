@@ -17,7 +17,7 @@ import pjdiag
 from pjdiag import adapters
 from pjdiag.adapters import Layer, Reading
 from pjdiag.errors import CheckpointError
-from tests.plugins.folders import LLAMA, projections, write
+from tests.adapters.decoder_folders import LLAMA, projections, write
 
 
 def read(folder: Path, **options: Any) -> Reading:

@@ -14,8 +14,8 @@ from pjdiag import adapters
 from pjdiag.adapters import Reading
 from pjdiag.diagnostics.layer_logits import layer_logits
 from pjdiag.errors import AdapterError, InconclusiveError
+from tests.adapters.decoder_folders import LLAMA, projections, write
 from tests.plugins.contract import TOLERANCE, build, compared, errors, largest_error, run
-from tests.plugins.folders import LLAMA, projections, write
 from tests.plugins.rope_cases import longrope
 from tests.plugins.tiny_configs import HEADS, case, types
 
