@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
+from pjdiag.adapters.config_fields import DEFAULT_SOURCE
 from pjdiag.adapters.fused import LAYOUTS
 from pjdiag.adapters.map_files import Stated, stated_maps, unusable
 
@@ -157,6 +158,8 @@ class ArchitectureMap:
     """The flag that makes the attention bidirectional."""
     defaults: Mapping[str, Any] | None = None
     """What the configuration class fills in where a field is missing."""
+    defaults_source: str = DEFAULT_SOURCE
+    """Provenance of ``defaults``."""
 
     def at(self, *, rotates: bool) -> ArchitectureMap:
         """This map as it holds for a layer that rotates or does not."""

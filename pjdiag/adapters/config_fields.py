@@ -27,6 +27,7 @@ class ConfigFields:
 
     config: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    default_source: str = DEFAULT_SOURCE
 
     def get(self, *names: str) -> Sourced[Any]:
         """The first of ``names`` that is stated and not null, else its default, else unknown."""
@@ -36,7 +37,7 @@ class ConfigFields:
         for name in names:
             # A null in the file is a statement: the class's default does not come back.
             if name not in self.config and self.defaults.get(name) is not None:
-                return Sourced(self.defaults[name], DEFAULT_SOURCE)
+                return Sourced(self.defaults[name], self.default_source)
         return Sourced(None, "unknown")
 
     def count(self, *names: str) -> Sourced[int | None]:

@@ -8,12 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.architecture_map import ALWAYS, ArchitectureMap
-from pjdiag.adapters.config_fields import DEFAULT_SOURCE, ConfigFields
+from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.geometry import Geometry, geometry_of, layer_geometry
 from pjdiag.adapters.layer_prefix import layer_prefix
 from pjdiag.adapters.layer_tensors import LayerTensors, read_projections
-from pjdiag.adapters.projections import APPROXIMATE, CLIPPED
 from pjdiag.adapters.protocol import Layer, Loaded, Match, Part, SkippedLayer, Sourced
+from pjdiag.adapters.qk_norms import (
+    clip_size,
+    norm_eps,
+    normed,
+    not_relative,
+    why_approximate,
+)
 from pjdiag.adapters.rope_config import CONTAINERS, ORIGINAL_LENGTH
 from pjdiag.adapters.rope_fields import (
     RopeDefaults,
@@ -30,11 +36,6 @@ if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
 
 NOT_USED: Sourced[None] = Sourced(None, "not used")
-USUAL_EPS = 1e-6
-NOT_RELATIVE = (
-    "queries and keys are normalised with a gain after the rotation: their product is no "
-    "function of the lag alone"
-)
 
 
 class DecoderAdapter:
@@ -61,7 +62,7 @@ class DecoderAdapter:
             original = (self.map.rope_parameters or {}).get(ORIGINAL_LENGTH, original)
         if original is None or ORIGINAL_LENGTH in stated.source or original > (stated.value or 0):
             return stated
-        return Sourced(original, DEFAULT_SOURCE)
+        return Sourced(original, self.map.defaults_source)
 
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None
@@ -105,7 +106,8 @@ class DecoderAdapter:
 
     def fields(self, checkpoint: Checkpoint) -> ConfigFields:
         """The configuration of the text model, with the architecture's defaults."""
-        return ConfigFields(text_config(checkpoint.config), self.map.defaults or {})
+        config = text_config(checkpoint.config)
+        return ConfigFields(config, self.map.defaults or {}, self.map.defaults_source)
 
     def geometry(self, fields: ConfigFields) -> Geometry:
         """Head counts and sizes. Raises CheckpointError where they contradict each other."""
@@ -152,6 +154,7 @@ class DecoderAdapter:
             theta=fields.defaults.get("rope_theta"),
             theta_by_layer_type=self.map.theta_by_layer_type or {},
             partial_rotary_factor=self.map.partial_rotary_factor,
+            source=self.map.defaults_source,
             max_position_embeddings=fields.defaults.get("max_position_embeddings"),
             theta_fields=self.map.theta_fields,
             reads_mscale_all_dim=self.map.reads_mscale_all_dim,
@@ -191,10 +194,10 @@ class DecoderAdapter:
         if rope is not None and not (kind.rotates.value and rope.rotary_dim.value):
             rope = None
         scale = self.factored(self.scale(fields, geometry), fields, rope)
-        normed = self.normed(tensors, fields)
-        unread = packed or self.not_relative(tensors, normed, rope)
+        norm = normed(tensors, fields)
+        unread = packed or not_relative(tensors, norm, rope)
         read = partial(self.read_projections, tensors, geometry, fields)
-        approximate = self.approximate(fields, normed)
+        approximate = self.approximate(fields, norm)
         parts: tuple[Part, ...] = ()
         if rope is not None:
             part = rotary_part(rope, mapped.rope_layout, scale.value, read, approximate, unread)
@@ -209,7 +212,7 @@ class DecoderAdapter:
             parts=parts,
             causal=self.causal(tensors.checkpoint, fields),
             softcap=fields.number(mapped.softcap) if mapped.softcap else NOT_USED,
-            qk_norm=normed,
+            qk_norm=norm,
             sinks=Sourced(True, f"tensor {mapped.sinks}")
             if tensors.has(mapped.sinks)
             else Sourced(False, "not used"),
@@ -242,34 +245,9 @@ class DecoderAdapter:
                 scale = Sourced(scale.value * factor.value, f"{scale.source}, {factor.source}")
         return scale
 
-    def normed(self, tensors: LayerTensors, fields: ConfigFields) -> Sourced[str | None]:
-        """How queries and keys are normalised."""
-        mapped = tensors.map
-        what = f"{mapped.qk_norm_kind} over {mapped.qk_norm_over}"
-        what += " after the rotation" if mapped.qk_norm_after else ""
-        bare = mapped.qk_norm_bare
-        if bare == ALWAYS:
-            return Sourced(what, "architecture")
-        if bare and (switch := fields.flag(bare)).value:
-            return Sourced(what, switch.source)
-        name = f"{mapped.query_norm.format(head=0)}.weight"
-        return Sourced(what, f"tensor {name}") if tensors.has(name) else NOT_USED
-
-    def not_relative(
-        self, tensors: LayerTensors, normed: Sourced[str | None], rope: RopeFields | None
-    ) -> str:
-        """Why the logits are no function of the lag; empty where they are."""
-        mapped = tensors.map
-        if rope is None or normed.value is None or not mapped.qk_norm_after:
-            return ""
-        gained = tensors.has(f"{mapped.query_norm.format(head=0)}.weight")
-        return NOT_RELATIVE if gained or rope.attention_factor.value != 1 else ""
-
-    def approximate(self, fields: ConfigFields, normed: Sourced[str | None]) -> str:
+    def approximate(self, fields: ConfigFields, norm: Sourced[str | None]) -> str:
         """Why the channel masses are not exact; empty where they are."""
-        clip = fields.number(self.map.clip).value if self.map.clip else None
-        reasons = (APPROXIMATE if normed.value else "", CLIPPED.format(clip) if clip else "")
-        return "; ".join(filter(None, reasons))
+        return why_approximate(self.map, fields, norm)
 
     def notes(
         self, checkpoint: Checkpoint, fields: ConfigFields, kind: LayerKind
@@ -291,10 +269,7 @@ class DecoderAdapter:
         self, tensors: LayerTensors, geometry: Geometry, fields: ConfigFields
     ) -> Loaded:
         """The layer's ``LinearProjections``, and the tensors that spoil some heads."""
-        eps = None
-        if self.normed(tensors, fields).value is not None:
-            eps = fields.number(self.map.qk_norm_eps).value or USUAL_EPS
-        clip = fields.number(self.map.clip).value if self.map.clip else None
+        eps, clip = norm_eps(tensors, fields), clip_size(self.map, fields)
         return read_projections(tensors, geometry, eps, clip)
 
 

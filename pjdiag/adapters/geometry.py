@@ -10,7 +10,6 @@ from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.protocol import Sourced
 from pjdiag.errors import CheckpointError
 
-
 LARGEST_SIZE = 65536
 """Heads of a layer, and channels of a head."""
 

@@ -1,0 +1,1 @@
+"""Architecture maps for pjdiag: every JSON file in this folder is one."""
