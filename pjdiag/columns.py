@@ -236,3 +236,57 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("fingerprint", "text", "", "the same in every run for the same rule, metric and place"),
     ),
 }
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "inspect": (),
+    "mass": ("family", "sector", "jet_order"),
+    "spectrum": ("channel", "band", "jet_order"),
+    "energy": ("sector", "jet_order", "window", "bucket", "lag_weights", "centred"),
+    "loo": ("removed", "eval_length"),
+    "probe": ("variant", "family", "precision", "eval_length", "bucket"),
+    "stability": ("variant", "sector", "eval_length"),
+    "verify": ("subject", "transform", "law", "precision", "eval_length"),
+    "nll": ("eval_length", "bucket"),
+    "kernel": ("side", "control", "statistic", "shape", "group", "lag"),
+}
+"""Columns that say what a row is about; every other column of numbers is a figure."""
+FIGURE_KINDS = ("count", "share", "ratio", "real", "flag")
+"""Kinds of columns that hold a number."""
+
+
+def _keys_of_all() -> tuple[Column, ...]:
+    """Every key of every diagnostic, once."""
+    found = {
+        column.name: column
+        for name, keys in KEYS.items()
+        for column in DIAGNOSTICS[name]
+        if column.name in keys
+    }
+    return tuple(
+        Column(column.name, column.kind, column.unit, f"key: as in {_users(column.name)}")
+        for column in found.values()
+    )
+
+
+def _users(key: str) -> str:
+    return ", ".join(name for name, keys in KEYS.items() if key in keys)
+
+
+DIAGNOSTICS["compare"] = (
+    *_columns(
+        ("measured", "text", "", "diagnostic that gave the figure"),
+        ("figure", "text", "", "its column that is compared"),
+    ),
+    *_keys_of_all(),
+    *_columns(
+        ("compared", "text", "", "checkpoint of value_b; value_a is that of the first"),
+        ("step", "count", "", "training step of value_b; null: unknown"),
+        ("value_a", "real", "", "in the first checkpoint, in the unit of the figure's column"),
+        ("value_b", "real", "", "in the other; null: the figure is not defined there"),
+        ("difference", "real", "", "value_b - value_a"),
+        ("relative", "ratio", "", "difference over |value_a|; null where that is 0"),
+        ("noise", "real", "", "95% half-width of the difference, where both have an interval"),
+        ("within_noise", "flag", "", "|difference| is at most the noise; null without one"),
+        ("moved", "ratio", "", "|difference|; over the figure's largest value unless a share"),
+    ),
+)

@@ -6,17 +6,17 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pjdiag.errors import DataError, MissingDependencyError, UsageError
+from pjdiag.result_checks import MAX_BYTES, SCHEMA_VERSION, WRITTEN_BY, checked, parsed, shown
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA_VERSION = 1
 
 Row = dict[str, Any]
 
@@ -167,35 +167,39 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         """The result that ``to_json`` wrote. Raises DataError for anything else."""
-        try:
-            loaded = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"not JSON: {error}", "pass a file written by -o json") from error
-        return cls.from_dict(loaded)
+        return cls.from_dict(parsed(text))
 
     @classmethod
     def from_dict(cls, loaded: Any) -> Result:
         """The result that ``to_dict`` made. Raises DataError for anything else."""
-        if not isinstance(loaded, dict) or loaded.get("schema_version") != SCHEMA_VERSION:
-            raise DataError(
-                f"not a pjdiag result of schema version {SCHEMA_VERSION}",
-                "pass a file written by -o json",
-            )
-        if loaded.get("diagnostic") not in DIAGNOSTICS:
-            raise DataError(
-                f"unknown diagnostic {loaded.get('diagnostic')!r}", "update pjdiag to read it"
-            )
+        found = checked(loaded)
+        return cls(
+            diagnostic=found["diagnostic"],
+            checkpoint=dict(found["checkpoint"]),
+            provenance=dict(found["provenance"]),
+            rows=tuple(dict(row) for row in found["rows"]),
+            skipped=tuple(Skipped(**entry) for entry in found["skipped"]),
+            warnings=tuple(found["warnings"]),
+        )
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Result:
+        """The result in a file written by ``-o json``. Raises DataError, naming the file."""
+        where = shown(str(path))[1:-1]
         try:
-            return cls(
-                diagnostic=loaded["diagnostic"],
-                checkpoint=dict(loaded["checkpoint"]),
-                provenance=dict(loaded["provenance"]),
-                rows=tuple(dict(row) for row in loaded["rows"]),
-                skipped=tuple(Skipped(**entry) for entry in loaded["skipped"]),
-                warnings=tuple(loaded["warnings"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"damaged pjdiag result: {error}", "write it again") from error
+            with open(path, "rb") as stream:  # noqa: PTH123
+                raw = stream.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(f"{where} cannot be read: {reason}", "check the path") from error
+        if len(raw) > MAX_BYTES:
+            raise DataError(f"{where} is larger than {MAX_BYTES:,} bytes", WRITTEN_BY)
+        try:
+            return cls.from_json(raw.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: not UTF-8 at byte {error.start}", WRITTEN_BY) from error
+        except DataError as error:
+            raise DataError(f"{where}: {error.message}", error.hint) from error
 
 
 def _plain(value: Any) -> Any:

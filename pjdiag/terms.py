@@ -7,6 +7,8 @@ from enum import StrEnum
 from itertools import pairwise
 
 from pjdiag.columns import DIAGNOSTICS as DIAGNOSTICS
+from pjdiag.columns import FIGURE_KINDS as FIGURE_KINDS
+from pjdiag.columns import KEYS as KEYS
 from pjdiag.columns import SCOPE_COLUMNS as SCOPE_COLUMNS
 from pjdiag.columns import Column as Column
 

@@ -8,29 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pjdiag.checkpoint.text import listed, near
-from pjdiag.terms import DIAGNOSTICS, Band, Column, Family, LagWeights, Mechanism, Sector
+from pjdiag.terms import (
+    DIAGNOSTICS,
+    FIGURE_KINDS,
+    KEYS,
+    Band,
+    Column,
+    Family,
+    LagWeights,
+    Mechanism,
+    Sector,
+)
 
 Value = str | int | bool
 
-KEYS: dict[str, tuple[str, ...]] = {
-    "inspect": (),
-    "mass": ("family", "sector", "jet_order"),
-    "spectrum": ("channel", "band", "jet_order"),
-    "energy": ("sector", "jet_order", "window", "bucket", "lag_weights", "centred"),
-    "loo": ("removed", "eval_length"),
-    "probe": ("variant", "family", "precision", "eval_length", "bucket"),
-    "stability": ("variant", "sector", "eval_length"),
-    "verify": ("subject", "transform", "law", "precision", "eval_length"),
-    "nll": ("eval_length", "bucket"),
-    "kernel": ("side", "control", "statistic", "shape", "group", "lag"),
-}
-"""Columns that say what a row is about; every other column of numbers is a figure."""
 PLACES = ("layer", "head")
 FILTERS = ("mechanism",)
 """May be named; unnamed they choose nothing."""
 ALIASES = {"order": ("jet_order",), "length": ("eval_length", "window")}
-FIGURES = ("count", "share", "ratio", "real", "flag")
-"""Kinds of columns that a number can be compared with."""
 POOLED = "fj+lc"
 SECTORS = (*(sector.value for sector in Sector), POOLED)
 WORDS: dict[str, tuple[str, ...]] = {
@@ -125,12 +120,14 @@ class Bound:
     def __str__(self) -> str:
         if self.target is not None:
             if self.tolerance == 0:
-                return f"exactly {self.target:g}"
-            return f"within {self.tolerance:g} of {self.target:g}"
+                return f"exactly {_number(self.target)}"
+            return f"within {_number(self.tolerance)} of {_number(self.target)}"
         low, high = ("above", "below") if self.open else ("at least", "at most")
         if self.minimum is not None and self.maximum is not None:
-            return f"{self.minimum:g} to {self.maximum:g}"
-        return f"{high} {self.maximum:g}" if self.minimum is None else f"{low} {self.minimum:g}"
+            return f"{_number(self.minimum)} to {_number(self.maximum)}"
+        if self.minimum is None:
+            return f"{high} {_number(self.maximum)}"
+        return f"{low} {_number(self.minimum)}"
 
 
 def parse_metric(text: str) -> Metric:
@@ -207,7 +204,7 @@ def _metric(text: str) -> tuple[Metric, int]:
 
 
 def _is_figure(diagnostic: str, column: Column) -> bool:
-    return column.kind in FIGURES and column.name not in KEYS[diagnostic]
+    return column.kind in FIGURE_KINDS and column.name not in KEYS[diagnostic]
 
 
 def _named(diagnostic: str, text: str, at: int) -> tuple[dict[str, Value], int]:
@@ -266,6 +263,11 @@ def key_value(diagnostic: str, name: str, text: str, offset: int) -> Value:
         hint = f"values are {listed(known, 12)}" if known else f"write {name}=VALUE"
         raise ExpressionError(f"{name} is {text!a}", offset, hint)
     return text
+
+
+def _number(value: float | None) -> str:
+    """As a person writes it: ``1e-6``, not ``1e-06``."""
+    return re.sub(r"e([+-])0*", r"e\1", f"{value:.9g}").replace("e+", "e")
 
 
 def _shown(value: Value) -> str:

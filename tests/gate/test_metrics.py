@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pjdiag.gate.metrics import (
-    FIGURES,
-    KEYS,
     Bound,
     ExpressionError,
     parse_metric,
     parse_requirement,
 )
-from pjdiag.terms import DIAGNOSTICS
+from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS
 
 METRICS = {
     "mass.sector_share[affine]": {"sector": "affine"},
@@ -58,7 +56,7 @@ def test_what_an_expression_names(text: str) -> None:
 
 
 def test_every_diagnostic_has_keys_that_are_columns() -> None:
-    assert set(KEYS) == set(DIAGNOSTICS) - {"gate"}
+    assert set(KEYS) == set(DIAGNOSTICS) - {"gate", "compare"}
     for diagnostic, keys in KEYS.items():
         assert set(keys) <= {column.name for column in DIAGNOSTICS[diagnostic]}
 
@@ -66,7 +64,7 @@ def test_every_diagnostic_has_keys_that_are_columns() -> None:
 @pytest.mark.parametrize("diagnostic", KEYS)
 def test_every_figure_of_every_diagnostic_can_be_asked(diagnostic: str) -> None:
     for column in DIAGNOSTICS[diagnostic]:
-        if column.kind in FIGURES and column.name not in KEYS[diagnostic]:
+        if column.kind in FIGURE_KINDS and column.name not in KEYS[diagnostic]:
             assert parse_metric(f"{diagnostic}.{column.name}").column == column.name
         else:
             with pytest.raises(ExpressionError):
@@ -154,10 +152,10 @@ def test_what_is_no_comparison(text: str, offset: int) -> None:
     assert caught.value.offset == offset
 
 
-NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
+REALS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
-@given(NUMBERS, NUMBERS, NUMBERS)
+@given(REALS, REALS, REALS)
 def test_bounds_agree_with_their_distance(value: float, first: float, second: float) -> None:
     low, high = sorted((first, second))
     for bound in (Bound(low), Bound(None, high), Bound(low, high)):
@@ -167,7 +165,7 @@ def test_bounds_agree_with_their_distance(value: float, first: float, second: fl
         assert bound.holds(value) == inside
 
 
-@given(NUMBERS, st.floats(0, 1e3))
+@given(REALS, st.floats(0, 1e3))
 def test_both_ends_of_a_tolerance_are_inside(target: float, tolerance: float) -> None:
     bound = Bound(target=target, tolerance=tolerance)
     assert bound.holds(target)
@@ -189,6 +187,9 @@ def test_an_exact_value_has_no_slack() -> None:
         (Bound(0.5, open=True), "above 0.5"),
         (Bound(None, 0.5, open=True), "below 0.5"),
         (Bound(0.25, 0.5), "0.25 to 0.5"),
+        (Bound(None, 1e-6), "at most 1e-6"),
+        (Bound(2.5e12, 1e300), "2.5e12 to 1e300"),
+        (Bound(target=500000), "exactly 500000"),
         (Bound(target=4), "exactly 4"),
         (Bound(target=0.5, tolerance=0.1), "within 0.1 of 0.5"),
     ],
