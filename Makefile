@@ -2,6 +2,7 @@
 # make test     the whole environment, and the test suite
 # make lint     formatting, style, types
 # make docs     write the generated parts of the documentation again
+# make gate     the shipped samples against the policies beside them
 # make bench    ratios against named peers
 # make samples  train the shipped samples again, into runs/
 # make nightly  benchmarks, and the suite with long tests and many more random cases
@@ -16,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint docs docs-check bench samples nightly wheel clean
+.PHONY: demo test lint docs docs-check gate bench samples nightly wheel clean
 
 demo: $(VENV)/.static
 	$(BIN)/pjdiag mass
@@ -36,6 +37,10 @@ docs: $(VENV)/.whole
 
 docs-check: $(VENV)/.whole
 	$(BIN)/python docs/generate.py --check
+
+gate: $(VENV)/.whole
+	$(foreach policy,$(wildcard sample_checkpoints/*/gate.toml),\
+		$(BIN)/pjdiag gate $(dir $(policy)) --policy $(policy) &&) true
 
 bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/startup.py

@@ -1,4 +1,4 @@
-"""Time to ``--help`` and to a first table against named peers, from an installed wheel.
+"""Time to ``--help``, to a first table and to a gate, against named peers, from a wheel.
 
 ``python benchmarks/startup.py`` builds the wheel, installs it with its dependencies into a fresh
 environment and measures there; ``--python PATH`` measures in an environment that has pjdiag.
@@ -20,9 +20,22 @@ from timing import compare, take_turns
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("pjdiag", "plugins", "sample_checkpoints", "pyproject.toml", "README.md", "LICENSE")
-HELP_TARGET, MASS_TARGET = 1.2, 1.8
+HELP_TARGET, MASS_TARGET, GATE_TARGET = 1.2, 1.8, 2.0
 PEER_IMPORTS = "import numpy, typer, rich.console, rich.table"
 HEAVY = ("torch", "transformers", "pandas", "plotly")
+POLICY = """\
+version = 1
+[[rule]]
+id = "share"
+metric = "mass.sector_share[fj]"
+min = 0.5
+[[rule]]
+id = "floor"
+metric = "mass.sector_share[fj]"
+scope = "every layer"
+min = 0.3
+"""
+"""Rules for the shipped sample that need its effective mass only."""
 
 
 def install(folder: Path) -> Path:
@@ -62,20 +75,20 @@ def empty_app(python: Path, folder: Path) -> tuple[Path, int]:
     return script, count
 
 
-def heavy_modules(python: Path) -> list[str]:
-    """The packages of ``HEAVY`` that ``pjdiag mass`` has imported."""
+def heavy_modules(python: Path, arguments: list[str]) -> list[str]:
+    """The packages of ``HEAVY`` that ``pjdiag`` with these arguments has imported."""
     answer = ask(
         python,
         "import io, json, sys\n"
         "from contextlib import redirect_stdout\n"
         "from pjdiag.cli.main import main\n"
         "with redirect_stdout(io.StringIO()):\n"
-        "    code = main(['mass', '--quiet'])\n"
+        f"    code = main({arguments!r})\n"
         f"print(json.dumps([code, [name for name in {HEAVY} if name in sys.modules]]))\n",
     )
     code, found = json.loads(answer)
     if code:
-        raise RuntimeError(f"pjdiag mass ended with exit code {code}")
+        raise RuntimeError(f"pjdiag {arguments[0]} ended with exit code {code}")
     return list(found)
 
 
@@ -87,7 +100,7 @@ def ask(python: Path, code: str) -> str:
 
 
 def measure(python: Path, folder: Path, rounds: int) -> bool:
-    """Print both comparisons; True where both targets are met."""
+    """Print the three comparisons; True where every target is met."""
     pjdiag = str(python.parent / "pjdiag")
     peer_app, count = empty_app(python, folder)
     os.chdir(folder)
@@ -103,9 +116,19 @@ def measure(python: Path, folder: Path, rounds: int) -> bool:
         {peer: [str(python), "-c", PEER_IMPORTS], "pjdiag mass": [pjdiag, "mass"]}, rounds
     )
     met &= compare(runs, "pjdiag mass", peer, MASS_TARGET)
-    heavy = heavy_modules(python)
-    print(f"  imported of {', '.join(HEAVY)}: {', '.join(heavy) or 'none'}")
-    return met and not heavy
+    (folder / "gate.toml").write_text(POLICY, encoding="utf-8")
+    sample = ask(python, "import pjdiag; print(pjdiag.sample())").strip()
+    gate = ["gate", sample, "--policy", str(folder / "gate.toml")]
+    print("pjdiag gate, the shipped sample, rules for its mass")
+    runs = take_turns(
+        {peer: [str(python), "-c", PEER_IMPORTS], "pjdiag gate": [pjdiag, *gate]}, rounds
+    )
+    met &= compare(runs, "pjdiag gate", peer, GATE_TARGET)
+    for arguments in (["mass", "--quiet"], gate):
+        heavy = heavy_modules(python, arguments)
+        print(f"  {arguments[0]} imports of {', '.join(HEAVY)}: {', '.join(heavy) or 'none'}")
+        met &= not heavy
+    return met
 
 
 def main() -> int:

@@ -23,6 +23,7 @@ STATIC = {
     "loo": ("--length", "256"),
     "probe": ("--length", "256", "--no-decision"),
     "stability": ("--length", "256"),
+    "gate": ("--require", "mass.sector_share[affine] >= 0"),
 }
 REPORT = """
 import contextlib, io, json, sys

@@ -1,10 +1,10 @@
 """Typer converts values through pydantic, whose import costs as much as half a diagnosis.
 
-Options that were left out, and plain text and paths, need no conversion. They are answered here;
-everything else still goes to Typer. Versions of Typer without pydantic are left as they are.
+Options that were left out, plain text, lists of it and paths need no conversion. They are answered
+here; everything else still goes to Typer. Versions of Typer without pydantic are left as they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ class PlainValues:
         kind = param.type_descriptor.annotation
         if isinstance(value, str) and kind is str:
             return value
+        if kind == list[str] and isinstance(value, list | tuple) and _all_text(value):
+            return list(value)
         # Whether a path exists and can be read is for the reader to say.
         if isinstance(value, str | Path) and kind is Path:
             return Path(value)
@@ -30,6 +32,10 @@ class PlainValues:
             return value
         setattr(param, SLOT, None)  # Typer then makes its own
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _all_text(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def without_pydantic(command: Any) -> Any:
