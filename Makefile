@@ -44,6 +44,7 @@ gate: $(VENV)/.whole
 
 bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/static.py
 	$(BIN)/python benchmarks/kernel_lags.py
 	$(BIN)/python benchmarks/long_context.py
 
