@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         verify,
     )
     from pjdiag.checkpoint import Checkpoint, load
+    from pjdiag.comparison.comparing import compare
     from pjdiag.errors import PjdiagError
     from pjdiag.model_api import load_model, patch
     from pjdiag.models.trainer_callback import TrainerCallback
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pjdiag.samples import sample
 
 _HOMES = {
+    "compare": "pjdiag.comparison.comparing",
     "energy": "pjdiag.api",
     "gate": "pjdiag.api",
     "inspect": "pjdiag.api",
@@ -60,6 +62,7 @@ __all__ = [
     "PjdiagError",
     "Result",
     "TrainerCallback",
+    "compare",
     "energy",
     "gate",
     "inspect",

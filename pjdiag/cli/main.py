@@ -10,6 +10,8 @@ import typer
 from typer.main import get_command
 
 from pjdiag.cli.coercion import without_pydantic
+from pjdiag.cli.compare_command import compare
+from pjdiag.cli.convert_command import convert
 from pjdiag.cli.doctor_command import doctor
 from pjdiag.cli.energy_command import energy
 from pjdiag.cli.gate_command import gate
@@ -77,7 +79,9 @@ for command, panel in (
     (verify, DIAGNOSE),
     (kernel, DIAGNOSE),
     (nll, DIAGNOSE),
+    (compare, DECIDE),
     (gate, DECIDE),
+    (convert, DECIDE),
     (patch, WORK),
     (train, WORK),
     (plugins, LOOK),

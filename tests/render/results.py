@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pjdiag.comparison.comparing import compared
+from pjdiag.comparison.inputs import Input
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS
 
@@ -527,6 +529,22 @@ def gate_result(rows: Sequence[Row] | None = None, **changes: Any) -> Result:
     )
 
 
+def compare_result(*affine: float) -> Result:
+    """Checkpoints of a run, which differ in their affine mass."""
+    found = [
+        Input(
+            path=f"runs/step-{100 * number}.safetensors",
+            name=f"step-{100 * number}",
+            step=100 * number,
+            results={"mass": mass_result({**FULL, "affine": [mass]})},
+            missing={},
+            files=(),
+        )
+        for number, mass in enumerate(affine)
+    ]
+    return compared(found)
+
+
 EVERY_RESULT = {
     "inspect": inspect_result([inspect_row(0), inspect_row(1)]),
     "mass": mass_result(),
@@ -539,4 +557,5 @@ EVERY_RESULT = {
     "kernel": kernel_result(),
     "nll": nll_result({128: 1.61, 32768: 1.70}),
     "gate": gate_result(),
+    "compare": compare_result(0.6, 4.05, 8.1),
 }

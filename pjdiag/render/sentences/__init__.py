@@ -24,6 +24,7 @@ SENTENCES = (
     "kernel",
     "nll",
     "gate",
+    "compare",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 
@@ -81,6 +82,8 @@ def _next_words(result: Result) -> list[str]:
         return _after_inspect(result)
     if result.diagnostic == "gate":
         return _after_gate(result)
+    if result.diagnostic == "compare":
+        return _after_compare(result)
     if not result.rows:
         return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
@@ -128,6 +131,18 @@ def _after_gate(result: Result) -> list[str]:
             name = str(row["metric"]).partition(".")[0]
             return ["pjdiag", name, *(["--data FILE"] if name in ("kernel", "nll") else [])]
     return []
+
+
+def _after_compare(result: Result) -> list[str]:
+    """A closer look at the last checkpoint, by the diagnostic whose figure moved most."""
+    described = result.provenance.get("checkpoints")
+    if not result.rows or not isinstance(described, list) or not described:
+        return []
+    path = described[-1].get("path") if isinstance(described[-1], dict) else None
+    if not isinstance(path, str) or path.endswith(".json"):
+        return []
+    name = str(result.rows[0]["measured"])
+    return ["pjdiag", name, shell_word(path), *([] if name == "inspect" else ["--by head"])]
 
 
 def _named_in_reasons(result: Result) -> list[str]:

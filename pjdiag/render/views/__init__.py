@@ -22,6 +22,7 @@ VIEWS = (
     "kernel",
     "nll",
     "gate",
+    "compare",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 

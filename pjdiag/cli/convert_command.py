@@ -1,0 +1,85 @@
+"""pjdiag convert."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pjdiag.cli.options import SHOWN
+from pjdiag.errors import DataError, OutputError, UsageError
+from pjdiag.terms import Scope
+
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What figures that no diagnostic writes lead to where they are shown."""
+FINEST = {
+    "energy": Scope.MODEL,
+    "loo": Scope.MODEL,
+    "probe": Scope.HEAD,
+    "stability": Scope.MODEL,
+    "verify": Scope.MODEL,
+    "kernel": Scope.MODEL,
+    "gate": Scope.HEAD,
+}
+"""As the commands themselves print; layers for the others."""
+
+
+def convert(
+    result: Annotated[
+        Path, typer.Argument(metavar="RESULT.json", help="A result that was written by -o json.")
+    ],
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORMAT[:PATH]|PATH",
+            help="A format that the command knows whose result this is: table, json, csv, parquet, "
+            "markdown, and for a gate junit, sarif or github; repeatable. Without it the table.",
+        ),
+    ] = None,
+    by: Annotated[
+        Scope | None,
+        typer.Option(help="Finest scope in a table or in markdown.", rich_help_panel=SHOWN),
+    ] = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
+    ] = False,
+) -> None:
+    """Write a saved result in another format; nothing is measured again."""
+    from pjdiag.render.files import same_file
+    from pjdiag.render.output import emit, parse_specs
+    from pjdiag.render.text import visible
+    from pjdiag.results import Result
+
+    saved = Result.read(result)
+    specs = parse_specs(output or [], checks=saved.diagnostic == "gate")
+    if any(spec.path is not None and same_file(spec.path, str(result)) for spec in specs):
+        raise UsageError(
+            f"{visible(str(result))} is the result itself; it is not overwritten",
+            "choose another path",
+        )
+    try:
+        emit(
+            saved,
+            specs,
+            by=by or FINEST.get(saved.diagnostic, Scope.LAYER),
+            all_rows=all_rows,
+            stdout=sys.stdout,
+            stderr=sys.stderr,
+            quiet=quiet,
+        )
+    except (OSError, OutputError):
+        raise
+    except DAMAGE as error:
+        if os.environ.get("PJDIAG_DEBUG") == "1":
+            raise
+        raise DataError(
+            f"{visible(str(result))} is damaged: {type(error).__name__}: {ascii(str(error))[1:-1]}",
+            "write it again with -o json",
+        ) from error

@@ -1,0 +1,1 @@
+"""Two checkpoints side by side, or the checkpoints of a training run."""
