@@ -188,3 +188,9 @@ def test_the_known_architectures_only_grow() -> None:
     print(f"{len(known)} of {len(named)} causal model types are known; not: {' '.join(others)}")
     stored = json.loads(KNOWN.read_text("utf-8"))
     assert set(stored["known"]) <= set(known)
+
+
+def test_every_field_of_a_map_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8")
+    fields = {*ArchitectureMap.__dataclass_fields__, "extends"}
+    assert {name for name in fields if f"`{name}`" not in page} == set()
