@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pjdiag.cli.options import SHOWN, Common, with_common
+from pjdiag.cli.options import NAMED_CHECKPOINT_HELP, SHOWN, Common, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import command_line
 from pjdiag.cli.settings import policy_file
@@ -30,6 +30,14 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 @with_common
 def gate(
     common: Common,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CHECKPOINT",
+            envvar="PJDIAG_CHECKPOINT",
+            help=f"{NAMED_CHECKPOINT_HELP}; never the shipped sample.",
+        ),
+    ] = None,
     policy: Annotated[
         Path | None,
         typer.Option(
@@ -104,19 +112,19 @@ def gate(
     from pjdiag.render.output import parse_specs
 
     specs = parse_specs(output or [], checks=True)
-    if common.checkpoint is None:
+    if checkpoint is None:
         raise UsageError(
             "gate needs a checkpoint; it never takes the shipped sample",
             "pass CHECKPOINT, set PJDIAG_CHECKPOINT, or set checkpoint in pjdiag.toml",
         )
     if init:
-        _write_starter(common, common.checkpoint, policy or STARTER)
+        _write_starter(common, checkpoint, policy or STARTER)
         return
     if policy is None:
         policy = policy_file(Path.cwd())
     _refuse_own_files(specs, policy, baseline, write_baseline)
     try:
-        result = _checked(common, common.checkpoint, policy, require or [], baseline, tolerance)
+        result = _checked(common, checkpoint, policy, require or [], baseline, tolerance)
     except PjdiagError as error:
         _tell_files(common, specs, error)
         raise

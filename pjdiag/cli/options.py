@@ -15,10 +15,11 @@ from pjdiag.terms import Scope
 TARGET = "What to read"
 SHOWN = "What is shown"
 
-CHECKPOINT_HELP = (
+NAMED_CHECKPOINT_HELP = (
     "A checkpoint file or folder. When omitted: PJDIAG_CHECKPOINT, then 'checkpoint' in "
-    "pjdiag.toml or pyproject.toml, then the shipped sample."
+    "pjdiag.toml or pyproject.toml"
 )
+CHECKPOINT_HELP = f"{NAMED_CHECKPOINT_HELP}, then the shipped sample."
 
 
 def parse_lengths(text: str) -> list[int]:
@@ -157,7 +158,8 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
         common = Common(**{name: value for name, value in values.items() if name in names})
         command(common, **{name: values[name] for name in own_names})
 
-    parameters = [shared[0], *own, *shared[1:]]
+    first = [] if "checkpoint" in own_names else shared[:1]
+    parameters = [*first, *own, *shared[len(first) :]]
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     del spread.__dict__["__wrapped__"]

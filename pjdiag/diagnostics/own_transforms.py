@@ -69,11 +69,7 @@ def _stated(layer: Layer, part: MultiplicativeSpectrum) -> Loaded | None:
     if part.transform is not None:
         return part.transform()
     layout = part.rope_layout.value
-    if (
-        part.mechanism != Mechanism.ROPE
-        or layout not in ROTATIONS
-        or part.inv_freq.value is None
-    ):
+    if part.mechanism != Mechanism.ROPE or layout not in ROTATIONS or part.inv_freq.value is None:
         return None
     inv_freq = np.asarray(part.inv_freq.value, dtype=np.float64)
     factor = part.attention_factor.value

@@ -42,6 +42,22 @@ def test_checks_that_pass_fold_unless_all_are_asked_for() -> None:
     assert lines(gate_result(heads))[0][2:4] == ["4 heads of layer 1", "0.500"]
 
 
+def test_finer_places_share_a_line() -> None:
+    rows = [check_row(scope(layer, head), head / 10) for layer in (0, 1) for head in range(3)]
+    result = gate_result([*rows, check_row(scope(), rule="whole")])
+    found = {
+        by: [[cell.text for cell in line][2:4] for line in view(result, by, False)[0].lines]
+        for by in Scope
+    }
+    assert found[Scope.MODEL] == [["6 heads of layers 0-1", "0 to 0.200"], ["model", "0.300"]]
+    assert found[Scope.LAYER] == [
+        ["3 heads of layer 0", "0 to 0.200"],
+        ["3 heads of layer 1", "0 to 0.200"],
+        ["model", "0.300"],
+    ]
+    assert len(found[Scope.HEAD]) == 7
+
+
 def test_a_baseline_has_its_columns() -> None:
     (table,) = view(gate_result(), Scope.HEAD, False)
     titles = [header.title for header in table.headers]

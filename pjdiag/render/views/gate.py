@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from pjdiag.gate.checks import Status
 from pjdiag.gate.policy import ERROR
@@ -22,8 +21,7 @@ ORDER = (
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
-    """One table of all checks; ``by`` plays no part, each check has its own scope."""
-    del by
+    """One table of all checks; finer places than ``by`` share a line of their rule and status."""
     compared = any(row.get("baseline") is not None for row in result.rows)
     noted = any(row.get("reason") for row in result.rows)
     headers = (
@@ -36,7 +34,7 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
         *((Header("reason"),) if noted else ()),
     )
     lines = []
-    for rows in _lines(result.rows, all_rows):
+    for rows in _lines(result.rows, by, all_rows):
         first = rows[0]
         cells = [
             Cell(word(first)),
@@ -60,14 +58,16 @@ def word(row: Row) -> str:
     return str(row["status"])
 
 
-def _lines(rows: Sequence[Row], all_rows: bool) -> Iterator[list[Row]]:
+def _lines(rows: Sequence[Row], by: Scope, all_rows: bool) -> Iterator[list[Row]]:
     ranked = sorted(rows, key=lambda row: (ORDER.index(row["status"]), word(row) == "warning"))
-    for status, same in groupby(ranked, key=lambda row: str(row["status"])):
-        if status != Status.PASSED or all_rows:
-            yield from ([row] for row in same)
-            continue
-        for _, folded in groupby(same, key=lambda row: (row["rule"], row["change"])):
-            yield list(folded)
+    found: dict[object, list[Row]] = {}
+    for row in ranked:
+        coarse = Scope.MODEL if row["status"] == Status.PASSED and not all_rows else by
+        layer = None if coarse == Scope.MODEL else row["layer"]
+        head = row["head"] if coarse == Scope.HEAD else None
+        place = (layer, head, row["layer"] is None)
+        found.setdefault((word(row), row["rule"], row["change"], place), []).append(row)
+    yield from found.values()
 
 
 def _span(rows: Sequence[Row], column: str) -> str:
