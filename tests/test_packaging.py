@@ -60,7 +60,7 @@ def in_the_tree() -> dict[str, Path]:
     found = {}
     for folder, package in SOURCES.items():
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix == ".py" or path.name == "py.typed":
+            if path.suffix in {".py", ".json"} or path.name == "py.typed":
                 found[f"{package}/{path.relative_to(ROOT / folder).as_posix()}"] = path
     for folder, package in SAMPLES.items():
         for path in (ROOT / folder).rglob("*"):
@@ -100,7 +100,7 @@ def test_entry_points(wheel):
     assert dict(parser["pjdiag.adapters"]) == stated
     for value in stated.values():
         module = value.partition(":")[0].replace(".", "/")
-        assert f"{module}.py" in wheel
+        assert {f"{module}.py", f"{module}/__init__.py"} & set(wheel)
 
 
 def test_metadata(wheel):
