@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjdiag.api import (
         energy,
-        gate,
         inspect,
         kernel,
         loo,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         nll,
         probe,
         read,
+        report,
         spectrum,
         stability,
         verify,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.comparison.comparing import compare
     from pjdiag.errors import PjdiagError
+    from pjdiag.gate.checking import gate
     from pjdiag.model_api import load_model, patch
     from pjdiag.models.trainer_callback import TrainerCallback
     from pjdiag.results import Result
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "compare": "pjdiag.comparison.comparing",
     "energy": "pjdiag.api",
-    "gate": "pjdiag.api",
+    "gate": "pjdiag.gate.checking",
     "inspect": "pjdiag.api",
     "load_model": "pjdiag.model_api",
     "kernel": "pjdiag.api",
@@ -46,6 +47,7 @@ _HOMES = {
     "patch": "pjdiag.model_api",
     "probe": "pjdiag.api",
     "read": "pjdiag.api",
+    "report": "pjdiag.api",
     "Checkpoint": "pjdiag.checkpoint",
     "load": "pjdiag.checkpoint",
     "PjdiagError": "pjdiag.errors",
@@ -75,6 +77,7 @@ __all__ = [
     "patch",
     "probe",
     "read",
+    "report",
     "sample",
     "spectrum",
     "stability",

@@ -15,8 +15,6 @@ from pjdiag.results import Result
 from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 
 if TYPE_CHECKING:
-    from datetime import date
-
     import numpy as np
 
 Source = Reading | Checkpoint | str | os.PathLike[str]
@@ -221,45 +219,46 @@ def nll(
     )
 
 
-def gate(
+def report(
     source: Source,
-    policy: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    lengths: Sequence[int] | None = None,
     *,
-    require: Sequence[str] = (),
-    baseline: str | os.PathLike[str] | None = None,
-    tolerance: str = "1%",
-    today: date | None = None,
-    min_coverage: float = 0.0,
+    decision: bool = False,
+    seed: int = 0,
+    command: str | None = None,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
-) -> Result:
-    """Check a policy file and the comparisons in ``require``: ``gate.running.gate``.
+) -> str:
+    """Everything that applies to a checkpoint as one self-contained HTML page.
 
-    One row per rule and place, with its ``status``. ``tolerance`` is the distance from the
-    figures of ``baseline`` that is allowed: ``"0.02"``, or a part of them, ``"5%"``. Raises
-    PolicyError, with line and column, and what the diagnostics raise.
+    ``data``: a text, for the loss and the measured kernel. ``lengths`` as for
+    ``diagnostics.survey.survey``. ``command`` is what the page says it was made by. A diagnostic
+    that refuses is named on the page with its reason. Raises what ``read`` raises, and
+    MissingDependencyError without plotly.
 
     >>> import pjdiag
-    >>> checks = gate(pjdiag.sample(), require=["mass.sector_share[fj] >= 0.5"])
-    >>> [row["status"] for row in checks.rows]
-    ['passed']
+    >>> page = report(pjdiag.sample(), lengths=[128, 256])
+    >>> page[:15], len(page) < 6_000_000
+    ('<!doctype html>', True)
     """
-    from datetime import UTC, datetime
-    from pathlib import Path
+    from pjdiag.diagnostics.survey import survey
+    from pjdiag.render.html.page import Report, report_page
 
-    from pjdiag.gate.baseline import parse_tolerance, read_baseline
-    from pjdiag.gate.policy import Policy
-    from pjdiag.gate.policy_file import load_policy, required, with_rules
-    from pjdiag.gate.running import gate as check
-
-    stated = Policy() if policy is None else load_policy(Path(policy))
-    return check(
-        read(source, allow_pickle=allow_pickle),
-        with_rules(stated, required(require)),
-        today=datetime.now(UTC).date() if today is None else today,
-        baseline=None if baseline is None else read_baseline(Path(baseline)),
-        tolerance=parse_tolerance(tolerance),
-        min_coverage=min_coverage,
+    reading = read(source, allow_pickle=allow_pickle)
+    found = survey(
+        reading,
+        data,
+        lengths,
+        decision=decision,
+        seed=seed,
         allow_pickle=allow_pickle,
         progress=progress,
     )
+    length = reading.train_length
+    options = ["--allow-pickle"] if allow_pickle else []
+    if length.source == "--train-length":
+        options += ["--train-length", str(length.value)]
+    made_by = command or "pjdiag.report in Python"
+    path = None if data is None else os.fspath(data)
+    return report_page(Report(found, made_by, path, tuple(options)))

@@ -60,7 +60,7 @@ def in_the_tree() -> dict[str, Path]:
     found = {}
     for folder, package in SOURCES.items():
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".json"} or path.name == "py.typed":
+            if path.suffix in {".py", ".json", ".css", ".js"} or path.name == "py.typed":
                 found[f"{package}/{path.relative_to(ROOT / folder).as_posix()}"] = path
     for folder, package in SAMPLES.items():
         for path in (ROOT / folder).rglob("*"):

@@ -23,6 +23,7 @@ from pjdiag.cli.nll_command import nll
 from pjdiag.cli.patch_command import patch
 from pjdiag.cli.plugins_command import plugins
 from pjdiag.cli.probe_command import probe
+from pjdiag.cli.report_command import report
 from pjdiag.cli.running import TYPED
 from pjdiag.cli.settings import COMMAND_KEYS, default_map
 from pjdiag.cli.spectrum_command import spectrum
@@ -80,6 +81,7 @@ for command, panel in (
     (kernel, DIAGNOSE),
     (nll, DIAGNOSE),
     (compare, DECIDE),
+    (report, DECIDE),
     (gate, DECIDE),
     (convert, DECIDE),
     (patch, WORK),

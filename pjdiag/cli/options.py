@@ -129,10 +129,11 @@ class Common:
     ] = False
 
 
-def with_common(command: Callable[..., None]) -> Callable[..., None]:
+def with_common(command: Callable[..., None], without: tuple[str, ...] = ()) -> Callable[..., None]:
     """A command whose first parameter, ``common``, is spread into the shared options.
 
-    A parameter of the command with the name of a shared option stands in its place.
+    A parameter of the command with the name of a shared option stands in its place; the command
+    does not take the shared options in ``without``.
     """
     hints = get_type_hints(Common, include_extras=True)
     own_hints = get_type_hints(command, include_extras=True)
@@ -145,7 +146,7 @@ def with_common(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[field.name],
         )
         for field in fields(Common)
-        if field.name not in own_names
+        if field.name not in (*own_names, *without)
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[parameter.name])

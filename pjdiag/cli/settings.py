@@ -26,10 +26,13 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "verify": {"length", "seed"},
     "kernel": {"data", "length", "windows", "skip_first", "controls", "causal", "seed"},
     "nll": {"data", "length", "attention", "windows", "stride", "batch", "seed"},
+    "report": {"data", "length", "decision", "seed"},
     "gate": {"policy", "baseline", "tolerance"},
 }
 """Keys of a table with a command's name, beside the shared ones."""
 
+NOT_SHARED = {"report": {"by"}}
+"""Shared keys that say nothing to a command, and are left to the others."""
 POLICY_KEYS = {"version", "run", "rule", "suppress"}
 """In the table of ``gate`` these are the policy itself, which the gate reads."""
 POLICY_FILES = {"pjdiag.toml": ("gate",), "pyproject.toml": ("tool", "pjdiag", "gate")}

@@ -1,0 +1,1 @@
+"""The report: one page with figures, tables and how to make each again."""

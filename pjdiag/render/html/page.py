@@ -1,0 +1,251 @@
+"""The report as one HTML text: everything inside, nothing fetched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from pjdiag.diagnostics.survey import Survey
+from pjdiag.errors import MissingDependencyError
+from pjdiag.render import numbers
+from pjdiag.render.html.figure import COLOURS, Figure
+from pjdiag.render.html.findings import findings
+from pjdiag.render.html.pieces import figure_html, table_html, text
+from pjdiag.render.html.sections import Section, sections
+from pjdiag.render.page import facts, skipped_lines
+from pjdiag.render.sentences import headline
+from pjdiag.results import Result
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
+"""The page may fetch nothing, whatever a script in it asks for."""
+ANSWERS = ("mass", "spectrum", "energy", "loo", "probe", "stability", "nll", "kernel")
+"""Diagnostics whose sentences open the page, in this order."""
+SECTION_OF = {"mass": "shares", "kernel": "measured"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page is made of."""
+
+    survey: Survey
+    command: str
+    """Makes this page again."""
+    data: str | None = None
+    """Path of the text that was read."""
+    reading: tuple[str, ...] = ()
+    """Options it took to read the checkpoint."""
+
+
+def report_page(report: Report) -> str:
+    """The page; the same text for the same report. Raises MissingDependencyError without plotly."""
+    script = _plotly()
+    parts = sections(report.survey, report.command, report.data, report.reading)
+    figures = [figure for part in parts for figure in part.figures]
+    results = [measured.result for measured in report.survey.measured.values()]
+    name = _name(results)
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{text(name)} - pjdiag report</title>",
+            f"<style>\n{_colours()}\n{_asset('style.css')}</style>",
+            "</head>",
+            "<body>",
+            '<a class="skip" href="#answer">Skip to the answer</a>',
+            *_header(name, results),
+            *_navigation(parts),
+            '<main id="main">',
+            *_answer(report, results),
+            *(piece for part in parts for piece in _section(part)),
+            *_provenance(report, results, parts),
+            "</main>",
+            f'<script type="application/json" id="figures">{script_json(_drawn(figures))}</script>',
+            f"<script>{script}</script>",
+            f"<script>\n{_asset('page.js')}</script>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def script_json(value: Any) -> str:
+    r"""JSON that cannot end the script element it stands in.
+
+    >>> script_json({"a": "</script><!--"})
+    '{"a":"\\u003c/script\\u003e\\u003c!--"}'
+    """
+    written = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # only a report pays
+    except ImportError as error:
+        raise MissingDependencyError("a report needs plotly", "pip install plotly") from error
+    source: str = get_plotlyjs()
+    return source.replace("</script", "<\\/script")
+
+
+def _asset(name: str) -> str:
+    return files("pjdiag.render.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _colours() -> str:
+    light = "".join(f"{name}:{pair[0]};" for name, pair in COLOURS.items())
+    dark = "".join(f"{name}:{pair[1]};" for name, pair in COLOURS.items())
+    return (
+        f":root{{{light}}}\n"
+        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+        f":root[data-theme=dark]{{{dark}}}\n"
+        f"@media print{{:root,:root:not([data-theme=light]),:root[data-theme=dark]{{{light}}}}}"
+    )
+
+
+def _name(results: Sequence[Result]) -> str:
+    """The checkpoint's file with its folder."""
+    path = str(results[0].checkpoint.get("path") or "checkpoint") if results else "checkpoint"
+    return "/".join(path.replace("\\", "/").rstrip("/").split("/")[-2:])
+
+
+def _header(name: str, results: Sequence[Result]) -> Iterator[str]:
+    yield "<header>"
+    yield f"<p class=kind>pjdiag report</p><h1>{text(name)}</h1>"
+    if results:
+        yield f"<p>{text(facts(results[0]))}</p>"
+    yield (
+        '<button type="button" id="theme" aria-pressed="false">Dark</button>'
+        '<noscript><p class="note">The figures need JavaScript. Sentences and tables do not.</p>'
+        "</noscript>"
+    )
+    yield "</header>"
+
+
+def _navigation(parts: Sequence[Section]) -> Iterator[str]:
+    yield '<nav aria-label="Sections"><ul>'
+    names = [
+        ("answer", "Answer"),
+        *((p.name, p.title) for p in parts),
+        ("provenance", "Provenance"),
+    ]
+    for anchor, title in names:
+        yield f'<li><a href="#{anchor}">{text(title)}</a></li>'
+    yield "</ul></nav>"
+
+
+def _answer(report: Report, results: Sequence[Result]) -> Iterator[str]:
+    survey = report.survey
+    yield '<section id="answer" aria-labelledby="answer-title"><h2 id="answer-title">Answer</h2>'
+    sentences = [
+        (name, headline(survey.measured[name].result))
+        for name in ANSWERS
+        if name in survey.measured and survey.measured[name].result.rows
+    ]
+    for index, (name, sentence) in enumerate(sentences):
+        anchor = SECTION_OF.get(name, name)
+        kind = "first" if index == 0 else "more"
+        yield f'<p class="{kind}">{text(sentence)}. <a href="#{anchor}">{name}</a></p>'
+    found = findings(survey)
+    if found:
+        yield '<h3 id="standouts">What stands out</h3><ul>'
+        yield from (f"<li>{text(line)}</li>" for line in found)
+        yield "</ul>"
+    yield '<h3 id="skipped">What was skipped, and why</h3>'
+    yield from _skipped(survey, results)
+    yield "</section>"
+
+
+def _skipped(survey: Survey, results: Sequence[Result]) -> Iterator[str]:
+    lines = [f"{name}: {reason}" for name, reason in survey.left_out.items()]
+    for result in results:
+        if result.rows:
+            lines += [f"{result.diagnostic}, {each}" for each in skipped_lines(result.skipped)]
+    coverage = results[0].provenance.get("coverage") if results else None
+    yield f"<p>Layers that could be read: {numbers.percent(coverage)}.</p>"
+    if lines:
+        yield "<ul>"
+        yield from (f"<li>{text(line)}</li>" for line in lines)
+        yield "</ul>"
+
+
+def _section(part: Section) -> Iterator[str]:
+    yield f'<section id="{part.name}" aria-labelledby="{part.name}-title">'
+    yield f'<h2 id="{part.name}-title">{text(part.title)}</h2>'
+    if part.empty:
+        yield f'<p class="note">Nothing to show: {text(part.empty)}.</p>'
+    if part.lead:
+        yield f"<p>{text(part.lead)}</p>"
+    if part.figures:
+        yield '<div class="figures">'
+        for figure in part.figures:
+            yield from figure_html(figure)
+        yield "</div>"
+    if part.tables:
+        yield f"<details{'' if part.figures else ' open'}><summary>In numbers</summary>"
+        for each in part.tables:
+            yield from table_html(each)
+        yield "</details>"
+    for note in part.notes:
+        yield f'<p class="note">{text(note)}</p>'
+    if part.command:
+        yield f'<p class="again">Again: <code>{text(part.command)}</code></p>'
+    yield "</section>"
+
+
+def _provenance(
+    report: Report, results: Sequence[Result], parts: Sequence[Section]
+) -> Iterator[str]:
+    yield '<section id="provenance" aria-labelledby="provenance-title">'
+    yield '<h2 id="provenance-title">Provenance</h2>'
+    yield '<div class="scroll" tabindex="0" role="region" aria-label="Where this comes from">'
+    yield "<table><caption>Where this comes from</caption><tbody>"
+    if results:
+        for name, value in results[0].checkpoint.items():
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            yield _fact(name.replace("_", " "), shown)
+        yield _fact("pjdiag", results[0].provenance.get("tool_version"))
+    for result in results:
+        for name in ("data", "data_digest"):
+            if result.provenance.get(name):
+                yield _fact(
+                    f"{result.diagnostic}: {name.replace('_', ' ')}", result.provenance[name]
+                )
+    yield "</tbody></table></div>"
+    yield "<h3>How to make each figure again</h3><dl>"
+    yield f"<dt>this page</dt><dd><code>{text(report.command)}</code></dd>"
+    for part in parts:
+        if part.command:
+            yield f"<dt>{text(part.title)}</dt><dd><code>{text(part.command)}</code></dd>"
+    yield "</dl><p>Add <code>-o json</code> for every row with its provenance.</p></section>"
+
+
+def _fact(name: str, value: object) -> str:
+    shown = numbers.UNKNOWN if value is None else value
+    return f'<tr><th scope="row">{text(name)}</th><td>{text(shown)}</td></tr>'
+
+
+def _drawn(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": figure.name,
+            "traces": figure.traces,
+            "layout": figure.layout,
+            "switch": figure.switch,
+            "headers": figure.data.headers,
+            "rows": figure.data.rows,
+            "choices": [{"label": each.label, "curves": each.curves} for each in figure.choices],
+        }
+        for figure in figures
+    ]

@@ -1,0 +1,96 @@
+"""`pjdiag report`: the file it writes, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from pjdiag.samples import held_out_text, sample
+from tests.cli.running import run
+from tests.native import write_native
+
+SHORT = ("--length", "64,128")
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return write_native(tmp_path / "model.safetensors", method="rope")
+
+
+def test_the_page_is_written_and_named_on_stderr(capsys, tmp_path, checkpoint):
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", checkpoint, "-o", path, *SHORT)
+    assert done.code == 0
+    assert done.out == ""
+    assert done.err.splitlines()[-1] == f"wrote {path}"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert f"pjdiag report {checkpoint} -o {path} --length 64,128" in text
+
+
+def test_the_same_input_gives_the_same_page(capsys, tmp_path, checkpoint):
+    path = tmp_path / "page.html"
+    pages = []
+    for _ in range(2):
+        assert run(capsys, "report", checkpoint, "-o", path, *SHORT, "-q").code == 0
+        pages.append(path.read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_the_default_page_is_never_overwritten(capsys, tmp_path, checkpoint, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "report.html"
+    page.write_text("mine", encoding="utf-8")
+    done = run(capsys, "report", checkpoint, *SHORT)
+    assert done.code == 2
+    assert "report.html exists" in done.err
+    assert page.read_text(encoding="utf-8") == "mine"
+    assert run(capsys, "report", checkpoint, *SHORT, "-o", "report.html").code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-o", "page.md"), "does not end in .html"),
+        (("-o", "no/such/folder/page.html"), "make the folder no/such/folder first"),
+        (("--length", "0"), "length"),
+        (("--length", "ten"), "is not a length"),
+    ],
+)
+def test_what_is_refused_leaves_no_file(capsys, tmp_path, checkpoint, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    done = run(capsys, "report", checkpoint, *SHORT, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert list(tmp_path.glob("*.html")) == []
+
+
+def test_the_checkpoint_and_the_text_are_not_overwritten(capsys, tmp_path):
+    checkpoint = write_native(tmp_path / "model.safetensors", method="rope")
+    text = tmp_path / "text.html"
+    text.write_text("words " * 100, encoding="utf-8")
+    done = run(capsys, "report", checkpoint, "--data", text, "-o", text, *SHORT)
+    assert done.code == 2
+    assert "it is not overwritten" in done.err
+    assert text.read_text(encoding="utf-8") == "words " * 100
+
+
+def test_a_text_adds_the_loss_and_the_measured_kernel(capsys, tmp_path):
+    checkpoint = sample()
+    text = tmp_path / "text.txt"
+    text.write_bytes(held_out_text().read_bytes()[:4000])
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", checkpoint, "--data", text, "-o", path, *SHORT, "-q")
+    assert (done.code, done.err) == (0, "")
+    page = path.read_text(encoding="utf-8")
+    for name in ("nll-length", "nll-position", "kernel-measured"):
+        assert f'id="plot-{name}"' in page
+    assert f"pjdiag nll {checkpoint} --data {text}" in page
+
+
+def test_a_missing_text_is_an_error(capsys, tmp_path, checkpoint):
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", checkpoint, "--data", tmp_path / "none.txt", "-o", path, *SHORT)
+    assert done.code == 2
+    assert not path.exists()
