@@ -14,7 +14,9 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from pjdiag.gate.policy_file import load_policy
+from pjdiag.gate.metrics import parse_metric
+from pjdiag.gate.policy_file import load_policy, parse_policy
+from pjdiag.gate.policy_reader import RULE_KEYS
 from pjdiag.samples import sample
 from tests.cli.running import run
 
@@ -158,6 +160,39 @@ class TestAction:
         (install, _) = loaded("action.yml")["runs"]["steps"]
         (listed,) = re.findall(r"\$SOURCE/(\S+\.txt)", install["run"])
         assert (ROOT / listed).is_file()
+
+
+BLOCK = re.compile(r"```(toml|yaml)\n(.*?)```", re.DOTALL)
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return [body for found, body in BLOCK.findall(text) if found == kind]
+
+
+class TestDocs:
+    def test_the_policy_and_the_metrics_that_are_shown(self, tmp_path):
+        (text,) = blocks("commands/gate.md", "toml")
+        assert len(parse_policy(text, "p.toml", tmp_path).rules) == 1
+        page = (ROOT / "docs" / "commands" / "gate.md").read_text(encoding="utf-8")
+        metrics = re.findall(r"^\| `([a-z]+\.[^`]+)` \|", page, re.MULTILINE)
+        assert len(metrics) == len(list(map(parse_metric, metrics))) >= 7
+        keys = re.findall(r"`(\w+)`", page.partition("## A metric")[0].partition("| key")[2])
+        assert set(RULE_KEYS) <= set(keys)
+
+    def test_the_workflow_uses_what_the_action_has(self):
+        workflow, hook = map(yaml.safe_load, blocks("ci.md", "yaml"))
+        steps = {each.get("id"): each for each in workflow["jobs"]["gate"]["steps"]}
+        action = loaded("action.yml")
+        assert set(steps["gate"]["with"]) <= set(action["inputs"])
+        used = re.findall(r"steps\.gate\.outputs\.([\w-]+)", str(workflow))
+        assert used
+        assert set(used) <= set(action["outputs"])
+        page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+        named = [*action["inputs"], *action["outputs"]]
+        assert [name for name in named if f"`{name}`" not in page] == []
+        (known,) = loaded(".pre-commit-hooks.yaml")
+        assert hook["repos"][0]["hooks"][0]["id"] == known["id"]
 
 
 def test_the_hook_is_a_manifest_that_pre_commit_accepts(tmp_path):

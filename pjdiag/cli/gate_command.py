@@ -142,7 +142,7 @@ def _checked(
     from datetime import UTC, datetime
 
     from pjdiag.gate.baseline import parse_tolerance, read_baseline
-    from pjdiag.gate.running import gate as check
+    from pjdiag.gate.running import run as check
 
     stated = _policy(policy, require)
     allowed = parse_tolerance(tolerance)
@@ -246,7 +246,7 @@ def _summarise(specs: "list[OutputSpec]", result: "Result") -> None:
 
     try:
         with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write(to_markdown(result, by=Scope.HEAD, all_rows=False))
+            stream.write(f"{to_markdown(result, by=Scope.HEAD, all_rows=False)}\n")
     except OSError as error:
         raise OutputError(f"cannot write to {SUMMARY}: {error.strerror or error}") from error
 

@@ -18,7 +18,7 @@ from pjdiag.gate.verdict import NAME
 from pjdiag.results import Result, Skipped
 
 
-def gate(
+def run(
     reading: Reading,
     policy: Policy,
     *,

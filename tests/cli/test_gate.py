@@ -14,9 +14,9 @@ from safetensors.numpy import save_file
 import pjdiag
 from pjdiag.samples import held_out_text, sample
 from pjdiag.terms import Sector
+from tests.adapters import decoder_folders as folders
 from tests.cli.running import Ran, run
 from tests.native import full_native, random_raw, write_native
-from tests.adapters import decoder_folders as folders
 
 RULE = '[[rule]]\nid = "floor"\nmetric = "mass.sector_share[affine]"\n'
 HEADS = '[[rule]]\nid = "heads"\nmetric = "inspect.num_heads"\nscope = "every layer"\n'
@@ -356,6 +356,50 @@ class TestOutputs:
         monkeypatch.setenv("GITHUB_WORKSPACE", str(root / "ci"))
         ran = gated(capsys, checkpoint, f"{RULE}min = 0.99\n", "-o", "github")
         assert "file=gate.toml," in ran.out
+
+
+class TestHostileNames:
+    """A name that is a command, a tag or a colour somewhere stays text everywhere."""
+
+    NAME = "\n::error::x\x1b[31m<script>[red]|`@you\u202e,a%0A.safetensors"
+
+    @pytest.fixture
+    def made(self, capsys, folder, monkeypatch) -> dict[str, str]:
+        raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(0))
+        raw["gate_logits"][1, 1] = np.nan
+        path = write_native(folder / self.NAME, [raw])
+        (folder / f"p{self.NAME}").write_text(f"version = 1\n{RULE}min = 0.9\n")
+        summary = folder / "summary.md"
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+        formats = ("table", "json", "csv", "markdown", "junit", "sarif", "github")
+        asked = [part for name in formats for part in ("-o", f"{name}:out.{name}")]
+        asked += ["--require", "mass.sector_share[fj] > 2"]
+        ran = run(capsys, "gate", path, "--policy", folder / f"p{self.NAME}", *asked)
+        assert ran.code == 1
+        texts = {name: Path(f"out.{name}").read_text(encoding="utf-8") for name in formats}
+        return {**texts, "summary": summary.read_text(), "out": ran.out, "err": ran.err}
+
+    def test_nothing_obeys_it(self, made):
+        for name, text in made.items():
+            if name != "csv":
+                assert "\x1b" not in text, name
+                assert "\u202e" not in text, name
+                assert not any(
+                    line.lstrip().startswith("::error::x") for line in text.splitlines()
+                ), name
+        prose, _, command = made["markdown"].rpartition("Next: ")
+        assert command.startswith("`` pjdiag ")  # a code span, in which nothing is markup
+        assert "<script>" not in prose + made["junit"]
+        assert "@you" not in prose
+        assert all(line.startswith("::") for line in made["github"].splitlines())
+        assert len(made["github"].splitlines()) == 4
+
+    def test_machines_read_it(self, made):
+        assert JUnitXml.fromstring(made["junit"].encode()).tests == 3
+        (first, *_) = json.loads(made["sarif"])["runs"][0]["results"]
+        where = first["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert where["uri"].startswith("p%0A%3A%3Aerror%3A%3Ax%1B%5B31m%3Cscript%3E")
+        assert json.loads(made["json"])["checkpoint"]["path"].endswith(self.NAME)
 
 
 class TestInit:

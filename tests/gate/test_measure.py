@@ -1,0 +1,141 @@
+"""What a policy makes the gate measure: each diagnostic once, and no more than rules need."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import pjdiag
+from pjdiag.adapters import Reading
+from pjdiag.diagnostics.progress import no_progress
+from pjdiag.errors import DataError, PolicyError
+from pjdiag.gate.measure import Measured, measured
+from pjdiag.gate.policy_file import parse_policy
+from pjdiag.gate.policy_reader import TAKES
+from pjdiag.gate.running import run as gate
+from pjdiag.samples import held_out_text
+from pjdiag.terms import KEYS
+from tests.native import full_native
+
+TODAY = date(2026, 6, 1)
+
+
+def rules(*metrics: str, run: str = "") -> str:
+    found = "".join(
+        f'[[rule]]\nid = "{index}"\nmetric = "{metric}"\nmin = -1e9\nscope = "fraction:1"\n'
+        for index, metric in enumerate(metrics)
+    )
+    return f"version = 1\n{run}{found}"
+
+
+def made(reading: Reading, text: str) -> Measured:
+    policy = parse_policy(text, "p.toml", Path())
+    return measured(reading, policy, allow_pickle=False, progress=no_progress)
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Reading:
+    return pjdiag.read(full_native(tmp_path / "m.safetensors"))
+
+
+@pytest.fixture
+def runnable() -> Reading:
+    """A checkpoint with everything that it takes to run the model."""
+    return pjdiag.read(pjdiag.sample())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_bytes(held_out_text().read_bytes()[:1200])
+    return path
+
+
+def test_each_diagnostic_runs_once(reading: Reading) -> None:
+    text = rules("mass.mean_order[fj]", "inspect.num_heads", "mass.sector_share[lc]")
+    result = gate(reading, parse_policy(text, "p.toml", Path()), today=TODAY)
+    assert result.provenance["diagnostics"] == ["mass", "inspect"]
+    told: list[float] = []
+    policy = parse_policy(rules("loo.prior_kl[removed=fj:1]", "loo.loo_delta_mse"), "p", Path())
+    measured(reading, policy, allow_pickle=False, progress=told.append)
+    assert told == sorted(told)
+    assert told.count(1.0) == 1
+
+
+def test_lengths_and_settings_reach_their_diagnostics(runnable: Reading) -> None:
+    run = (
+        "[run]\nlength = [32, 64]\nseed = 7\n[run.probe]\nlength = 48\n"
+        '[run.energy]\nlag_weights = "causal"\ncentred = true\n'
+    )
+    metrics = (
+        "energy.energy_share[fj]",
+        "loo.prior_kl[removed=fj:1]",
+        "probe.top1[precision=int8, bucket=train]",
+        "stability.bias_max",
+        "verify.error[law=group]",
+    )
+    found = made(runnable, rules(*metrics, run=run)).results
+    stated = {name: result.provenance for name, result in found.items()}
+    assert stated["energy"]["lengths"] == stated["loo"]["lengths"] == [32, 64]
+    assert stated["stability"]["lengths"] == stated["verify"]["lengths"] == [32, 64]
+    assert (stated["energy"]["lag_weights"], stated["energy"]["centred"]) == ("causal", True)
+    assert stated["probe"]["lengths"] == [48]
+    assert stated["verify"]["seed"] == 7
+    assert {row["eval_length"] for row in found["probe"].rows} == {48}
+
+
+def test_a_classifier_is_trained_only_where_a_rule_asks_for_it(reading: Reading) -> None:
+    plain = made(reading, rules("probe.top1[precision=fp32]", run="[run]\nlength = 48\n"))
+    assert {row["hard_pair_accuracy"] for row in plain.results["probe"].rows} == {None}
+
+
+def test_a_loss_is_measured_without_attention_unless_asked(runnable: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = 64\nwindows = 2\n'
+    text = rules("nll.nll[length=64]", run=run).replace("fraction:1", "model")
+    found = made(runnable, text).results["nll"]
+    assert {row["scope"] for row in found.rows} == {"model"}
+    assert {row["attention_entropy"] for row in found.rows} == {None}
+    assert max(row["windows"] for row in found.rows) == 2
+    heads = made(runnable, rules("nll.mean_distance[length=64]", run=run)).results["nll"]
+    assert {row["scope"] for row in heads.rows} == {"model", "layer", "head"}
+
+
+def test_controls_are_measured_only_where_a_rule_names_one(runnable: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = 64\nwindows = 1\n'
+    plain = made(runnable, rules("kernel.r2[group=total]", run=run)).results["kernel"]
+    assert {row["control"] for row in plain.rows} == {None}
+    text = rules("kernel.r2[group=total, control=shuffled]", run=run)
+    both = made(runnable, text).results["kernel"]
+    assert {row["control"] for row in both.rows} == {None, "shuffled", "fresh"}
+
+
+@pytest.mark.parametrize("metric", ["nll.nll", "kernel.r2", "spectrum.data_share[band=mid]"])
+def test_a_rule_that_needs_data_says_so_with_its_line(reading: Reading, metric: str) -> None:
+    with pytest.raises(PolicyError, match=r"^p\.toml:2:1: .* needs data") as caught:
+        made(reading, rules(metric))
+    assert "[run]" in caught.value.hint
+
+
+def test_data_that_are_not_there(runnable: Reading) -> None:
+    with pytest.raises(DataError):
+        made(runnable, rules("nll.nll", run='[run]\ndata = "nowhere.txt"\n'))
+
+
+def test_one_length_where_a_diagnostic_takes_one(reading: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = [32, 64]\n'
+    with pytest.raises(PolicyError, match="kernel takes one length, and \\[run\\] has 2"):
+        made(reading, rules("kernel.r2", run=run))
+
+
+def test_a_diagnostic_that_has_nothing_to_say_is_inconclusive(reading: Reading) -> None:
+    text = rules("spectrum.share[band=mid]")
+    result = gate(reading, parse_policy(text, "p.toml", Path()), today=TODAY)
+    (row,) = result.rows
+    assert (row["status"], row["value"]) == ("inconclusive", None)
+    assert row["reason"]
+
+
+def test_every_diagnostic_can_be_asked() -> None:
+    assert set(TAKES) == set(KEYS)
