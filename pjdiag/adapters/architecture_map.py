@@ -101,6 +101,8 @@ class ArchitectureMap:
     num_layers: tuple[str, ...] = ("num_hidden_layers",)
     """Where none of them is stated, the list of layer types is counted."""
     num_heads: tuple[str, ...] = ("num_attention_heads",)
+    num_heads_by_layer: str = ""
+    """The field with a list of query heads by layer, in place of ``num_heads``."""
     num_kv_heads: tuple[str, ...] = ("num_key_value_heads",)
     head_dim: tuple[str, ...] = ("head_dim",)
     hidden_size: tuple[str, ...] = ("hidden_size",)

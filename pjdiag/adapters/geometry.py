@@ -70,6 +70,7 @@ def layer_geometry(
     >>> layer_geometry(mapped, geometry_of(mapped, fields), fields, 1).head_dim.value
     32
     """
+    geometry = _own_heads(mapped, geometry, fields, index)
     stated = fields.get("per_layer_config")
     if stated.value is None:
         return geometry
@@ -100,6 +101,23 @@ def layer_geometry(
         for value in (getattr(made, name),)
     )
     return replace(made, num_heads=heads, num_kv_heads=kv, head_dim=dim)
+
+
+def _own_heads(
+    mapped: ArchitectureMap, geometry: Geometry, fields: ConfigFields, index: int
+) -> Geometry:
+    """The geometry with the layer's own number of query heads, where a list states it."""
+    name = mapped.num_heads_by_layer
+    stated = fields.entries(name) if name else None
+    if stated is None or stated.value is None:
+        return geometry
+    if index >= len(stated.value):
+        raise CheckpointError(
+            f"{stated.source} lists {len(stated.value)} layers; there is a layer {index}",
+            "correct config.json",
+        )
+    own = ConfigFields({f"{name}[{index}]": stated.value[index]}, {})
+    return checked(replace(geometry, num_heads=own.needed(f"{name}[{index}]")))
 
 
 def checked(made: Geometry) -> Geometry:

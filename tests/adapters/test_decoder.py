@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import pjdiag
 from pjdiag import adapters
 from pjdiag.adapters import Layer, Reading
+from pjdiag.diagnostics.own_transforms import layer_transform
 from pjdiag.errors import CheckpointError, InconclusiveError
 from tests.adapters.decoder_folders import LLAMA, projections, write
 
@@ -94,6 +95,31 @@ class TestGeometry:
         layers = read(write(tmp_path, {**config, "num_key_value_heads": 4}, tensors)).layers
         assert len(layers) == 2
         assert "4 query heads and 2 key heads" in refusal(write(tmp_path, config, tensors))
+
+
+class TestPartialRotation:
+    CONFIG: ClassVar = {"model_type": "stablelm", "partial_rotary_factor": 0.25}
+
+    def test_exponent_and_pairs_are_those_of_the_rotated_part(self, tmp_path: Path) -> None:
+        part = rope(read(write(tmp_path, self.CONFIG)).layers[0])
+        assert part.rotary_dim.value == 4
+        assert part.inv_freq.value == pytest.approx((1.0, 0.01))
+        assert part.loaded.value.amplitude.shape == (4, 2, 1)
+
+    def test_the_other_channels_stay_where_they_are(self, tmp_path: Path) -> None:
+        layer = read(write(tmp_path, self.CONFIG)).layers[0]
+        turned = layer_transform(layer).query(np.eye(16)[None], np.full(16, 7.0))[0]
+        assert turned[4:] == pytest.approx(np.eye(16)[4:])
+        # Pairs (0, 2) and (1, 3), whatever the head's size.
+        assert np.nonzero(np.abs(turned[0]) > 1e-9)[0].tolist() == [0, 2]
+        assert np.nonzero(np.abs(turned[1]) > 1e-9)[0].tolist() == [1, 3]
+
+    def test_masses_are_of_the_rotated_rows_alone(self, tmp_path: Path) -> None:
+        tensors = projections(LLAMA)
+        plain = rope(read(write(tmp_path / "a", self.CONFIG, tensors)).layers[0]).loaded.value
+        tensors["model.layers.0.self_attn.q_proj.weight"][4:16] *= 100.0
+        other = rope(read(write(tmp_path / "b", self.CONFIG, tensors)).layers[0]).loaded.value
+        assert other.amplitude == pytest.approx(plain.amplitude)
 
 
 class TestSpellings:

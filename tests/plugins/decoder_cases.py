@@ -90,4 +90,14 @@ DECODERS = [
     case("flint", "FlintConfig", **HEADS, **WINDOW, **types("SF")),
     case("sarvam_moe", "SarvamMoEConfig", **HEADS),
     case("kolibri1", "Kolibri1Config", **HEADS, **WINDOW, **types("SF")),
+    case("gpt_neox_japanese", "GPTNeoXJapaneseConfig", hidden_size=64),
+    case("modernbert_decoder", "ModernBertDecoderConfig", hidden_size=64, local_attention=200),
+    case(
+        "laguna",
+        "LagunaConfig",
+        **HEADS,
+        **WINDOW,
+        **types("FS"),
+        num_attention_heads_per_layer=[4, 6],
+    ),
 ]

@@ -25,7 +25,7 @@ from tests.plugins.vision_cases import VISION
 KNOWN = Path(__file__).parent.parent / "data" / "causal_model_types.json"
 NOT_RELATIVE = {"hunyuan_v1_dense", "hunyuan_v1_moe"}
 """Their logits are no function of the lag: tests/plugins/test_map_limits.py."""
-WITH_A_CLASS = ("gemma4", "phimoe", "zamba")
+WITH_A_CLASS = ("gemma4", "modernbert", "phimoe", "zamba")
 BY_MAP = [
     entry.adapter.reader
     for entry in registrations()
