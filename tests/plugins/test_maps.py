@@ -128,7 +128,7 @@ def inherited(adapter: DecoderAdapter) -> set[str]:
         *mapped.num_kv_heads,
         *mapped.head_dim,
         *mapped.hidden_size,
-        mapped.qk_norm_eps,
+        mapped.qk_norm_eps if has_norm(mapped) else "",
         mapped.clip,
         mapped.scale_field,
         mapped.key_factor,
