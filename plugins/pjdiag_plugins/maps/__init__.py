@@ -1,1 +1,1 @@
-"""Declarative maps of ordinary decoders, one JSON file each; ``plugins/README.md`` explains them."""
+"""Architecture maps, one JSON file each; ``plugins/README.md`` explains them."""
