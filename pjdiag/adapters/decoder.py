@@ -211,7 +211,7 @@ class DecoderAdapter:
             window=kind.window,
             parts=parts,
             causal=self.causal(tensors.checkpoint, fields),
-            softcap=fields.number(mapped.softcap) if mapped.softcap else NOT_USED,
+            softcap=self.softcap(fields),
             qk_norm=norm,
             sinks=Sourced(True, f"tensor {mapped.sinks}")
             if tensors.has(mapped.sinks)
@@ -222,6 +222,11 @@ class DecoderAdapter:
                 *(rope.warnings if rope else ()),
             ),
         )
+
+    def softcap(self, fields: ConfigFields) -> Sourced[float | None]:
+        """The cap on the logits; None where the configuration sets none."""
+        stated = fields.number(self.map.softcap) if self.map.softcap else NOT_USED
+        return stated if stated.value is not None else NOT_USED
 
     def causal(self, checkpoint: Checkpoint, fields: ConfigFields) -> Sourced[bool]:
         """Whether queries see earlier keys alone, on text."""

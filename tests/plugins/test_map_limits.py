@@ -150,3 +150,9 @@ def test_the_largest_error_of_a_window_is_beyond_it(tmp_path: Path) -> None:
     found = run(windowed, build(windowed, tmp_path), padding=5)
     assert max(compared(windowed, tmp_path, found)) < TOLERANCE
     assert np.isfinite(found.logits[0][0, 0]).sum(-1).max() == 4
+
+
+def test_a_cap_that_is_null_is_no_unknown_one(tmp_path: Path) -> None:
+    build(case("gemma3", "Gemma3TextConfig", **HEADS, **types("SF")), tmp_path)
+    softcap = read(tmp_path).layers[0].softcap
+    assert (softcap.value, softcap.source) == (None, "not used")
