@@ -86,9 +86,7 @@ def _result(result: Result, index: int, row: Row) -> dict[str, Any]:
         found["baselineState"] = "unchanged" if old else "new"
     if row["status"] == Status.SUPPRESSED:
         reason = visible(str(row["reason"]))
-        found["suppressions"] = [
-            {"kind": "external", "status": "accepted", "justification": reason}
-        ]
+        found["suppressions"] = [{"kind": "external", "justification": reason}]
     return found
 
 
