@@ -15,6 +15,8 @@ MAX_DEPTH = 64
 MAX_BYTES = 2**30
 """A larger file is not opened."""
 LARGEST_COUNT = 2**63 - 1
+LARGEST_INDEX = {"layer": 10**6, "head": 10**6, "jet_order": 999, "channel": 10**6}
+"""Tables have a place for each number below these."""
 
 WRITTEN_BY = "pass a file written by -o json"
 AGAIN = "write it again with -o json"
@@ -102,8 +104,8 @@ def _check_row(number: int, row: Any, kinds: Mapping[str, str]) -> None:
             )
         if value is not None and not _fits(value, kinds[name]):
             _damaged(f"row {number} has {name} {shown(value)}; expected {_EXPECTED[kinds[name]]}")
-    for name in ("layer", "head"):
-        if (row.get(name) or 0) < 0:
+    for name, largest in LARGEST_INDEX.items():
+        if not 0 <= (row.get(name) or 0) <= largest:
             _damaged(f"row {number} has {name} {shown(row[name])}")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pjdiag.errors import DataError, MissingDependencyError, UsageError
-from pjdiag.result_checks import MAX_BYTES, SCHEMA_VERSION, WRITTEN_BY, checked, parsed, shown
+from pjdiag.result_checks import MAX_BYTES, SCHEMA_VERSION, WRITTEN_BY, checked, parsed
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Result:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Result:
         """The result in a file written by ``-o json``. Raises DataError, naming the file."""
-        where = shown(str(path))[1:-1]
+        where = ascii(os.fspath(path))[1:-1]
         try:
             with open(path, "rb") as stream:  # noqa: PTH123
                 raw = stream.read(MAX_BYTES + 1)
