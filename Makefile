@@ -1,5 +1,5 @@
 # make demo     a small environment, and a diagnosis of the shipped sample; no torch
-# make test     the whole environment, and the test suite
+# make test     the whole environment, and the test suite; installs Chromium where there is none
 # make lint     formatting, style, types
 # make docs     write the generated parts of the documentation again
 # make gate     the shipped samples against the policies beside them
@@ -17,15 +17,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint docs docs-check gate bench samples nightly wheel clean
+.PHONY: browser demo test lint docs docs-check gate bench samples nightly wheel clean
 
 demo: $(VENV)/.static
 	$(BIN)/pjdiag mass
 	$(BIN)/pjdiag loo --order 2
 	$(BIN)/pjdiag probe --length 32768 --by model --no-decision
 
-test: $(VENV)/.whole
+test: $(VENV)/.whole browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not nightly"
+
+browser:
+	@command -v chromium || command -v chromium-headless-shell || command -v google-chrome || \
+		{ apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium-headless-shell; } || \
+		{ echo "the tests of the report need Chromium: install it, then make test"; exit 1; }
 
 lint: $(VENV)/.whole
 	$(BIN)/ruff format --check .

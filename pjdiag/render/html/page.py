@@ -127,8 +127,8 @@ def _header(name: str, results: Sequence[Result]) -> Iterator[str]:
         yield f"<p>{text(facts(results[0]))}</p>"
     yield (
         '<button type="button" id="theme" aria-pressed="false">Dark</button>'
-        '<noscript><p class="note">The figures need JavaScript. Sentences and tables do not.</p>'
-        "</noscript>"
+        '<p class="note" id="needs-script">The figures need JavaScript; sentences and tables do '
+        "not.</p>"
     )
     yield "</header>"
 
