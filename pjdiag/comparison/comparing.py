@@ -114,10 +114,11 @@ def _rank(names: Sequence[str]) -> Any:
     order = {name: number for number, name in enumerate(names)}
     scopes = {scope.value: number for number, scope in enumerate(Scope)}
 
-    def key(row: Row) -> tuple[int, bool, bool, float, int]:
+    def key(row: Row) -> tuple[int, bool, bool, bool, float, int]:
         return (
             order[row["compared"]],
             row["difference"] is None,
+            row["difference"] == 0,
             row["within_noise"] is True,
             -(row["moved"] or 0.0),
             scopes[row["scope"]],

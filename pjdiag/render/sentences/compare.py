@@ -42,7 +42,8 @@ def headline(result: Result) -> str:
     if shares:
         sentence = _shares(shares)
     else:
-        sentence = "; ".join(_moved(row) for row in rows[:NAMED] if row["difference"])
+        changed = [row for row in rows if row["difference"]]
+        sentence = "; ".join(map(_moved, changed[:NAMED]))
         sentence = sentence or "nothing moved"
     if place.scope.value != "model":
         sentence = f"{place.label}: {sentence}"
