@@ -15,9 +15,9 @@ from pjdiag.position.relative_bias import bias_by_lag
 
 DENSE_LAGS = 256
 """Lags up to here are all sampled; an oscillation is drawn as it is."""
-FAR_LAGS = 128
+FAR_LAGS = 96
 """Lags beyond, evenly spaced in the logarithm."""
-LARGEST_TABLE = 48
+MOST_HEADS = 32
 """Heads that a picture holds; of more, those with the largest bias."""
 
 
@@ -60,7 +60,7 @@ def curve_lags(length: int) -> np.ndarray:
 
 
 def kernel_curves(
-    reading: Reading, length: int | None = None, *, limit: int = LARGEST_TABLE
+    reading: Reading, length: int | None = None, *, limit: int = MOST_HEADS
 ) -> KernelCurves | None:
     """Gated components and their sum of each head with a bias; None where no layer has one.
 

@@ -168,4 +168,4 @@ def _variants() -> Result:
 
 def _reason(result: Result) -> str:
     reasons = list(dict.fromkeys(entry.reason for entry in result.skipped))
-    return "; ".join(reasons[:3]) or "nothing in this checkpoint can be measured so"
+    return "; ".join(reasons[:3]) or "no bias is added to its logits"

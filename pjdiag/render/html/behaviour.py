@@ -58,7 +58,7 @@ def probe_figures(result: Result) -> Iterator[Figure]:
             f"{numbers.percent(low['top1'])}, in {place(low)}.",
             (trace,),
             layout,
-            table(heads, "layer", "head", *PROBED),
+            table(heads, "layer", "head", "top1", "within_64", "margin", "norm_growth"),
         )
 
 

@@ -10,6 +10,7 @@ from pjdiag.render import numbers
 from pjdiag.render.html.words import SECTORS, TITLES, labels, place
 from pjdiag.render.text import listed
 from pjdiag.results import Result, Row
+from pjdiag.terms import Band
 
 DRIFT = 0.02
 """Nats per token; a smaller change of the loss is not called one without an interval."""
@@ -134,8 +135,25 @@ def _loss(result: Result) -> Iterator[str]:
     )
 
 
+def _spectrum(result: Result) -> Iterator[str]:
+    rows = [
+        row
+        for row in result.select(scope="head", band=Band.BEYOND.value, channel=None)
+        if row["jet_order"] is None and row["inv_freq"] is None and row["share"] is not None
+    ]
+    if rows:
+        low = min(rows, key=lambda row: row["share"])
+        top = max(rows, key=lambda row: row["share"])
+        yield (
+            "Rotary mass in channels that do not turn once within the training length: from "
+            f"{numbers.percent(low['share'])} in {place(low)} to "
+            f"{numbers.percent(top['share'])} in {place(top)}."
+        )
+
+
 TELLERS = {
     "mass": _mass,
+    "spectrum": _spectrum,
     "energy": _energy,
     "probe": _probe,
     "stability": _stability,

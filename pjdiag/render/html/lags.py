@@ -100,5 +100,5 @@ def _removal_map(sector: str, rows: list[Row], length: int) -> Figure:
         f"largest, {numbers.figure(top['prior_kl'], 2)}, in {place(top)}.",
         (trace,),
         layout,
-        table(rows, "layer", "head", "removed", "eval_length", "prior_kl", "loo_delta_mse"),
+        table(rows, "layer", "head", "prior_kl", "loo_delta_mse"),
     )

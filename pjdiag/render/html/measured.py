@@ -11,8 +11,8 @@ from pjdiag.render.html.words import cells, labels, place
 from pjdiag.results import Result, Row
 from pjdiag.terms import Band
 
-MOST_HEADS = 1024
-"""Measured kernels that a picker holds."""
+MOST_HEADS = 256
+"""Measured kernels that a picker holds: the first of the checkpoint, where there are more."""
 
 
 def spectrum_figures(result: Result) -> Iterator[Figure]:
@@ -51,7 +51,13 @@ def _wavelengths(rows: list[Row], length: int | None) -> Figure:
         name = "all layers" if layer is None else f"layer {layer}"
         x = [rounded(wave) for wave, _ in own]
         traces.append(line(index, name, x, [rounded(share) for _, share in own]))
-    layout = axes("wavelength in tokens", "share of the rotary mass", xaxis_type="log", height=400)
+    layout = axes(
+        "wavelength in tokens",
+        "share of the rotary mass",
+        xaxis_type="log",
+        yaxis_rangemode="tozero",
+        height=400,
+    )
     said = ""
     if length:
         layout["shapes"] = [
@@ -169,11 +175,12 @@ def kernel_figures(result: Result) -> Iterator[Figure]:
         line(index, control or "this model", lags, choices[0].curves[index])
         for index, control in enumerate(controls)
     ]
+    kept = f" The first {MOST_HEADS} of {len(places)} heads." if len(places) > MOST_HEADS else ""
     yield Figure(
         "kernel-measured",
         "Kernel measured on data",
         "What the attention logit loses or gains with the lag on real tokens, against lag 0, by "
-        f"least squares; controls: {', '.join(c for c in controls if c) or 'none'}.",
+        f"least squares; controls: {', '.join(c for c in controls if c) or 'none'}.{kept}",
         tuple(traces),
         axes("lag in tokens", "logit, against lag 0", height=420),
         Data(("lag", *(control or "this_model" for control in controls)), ()),
@@ -195,7 +202,7 @@ def _choice(
     curves = []
     for control in controls:
         found = {
-            row["lag"]: rounded(row["kernel"])
+            row["lag"]: rounded(row["kernel"], 4)
             for row in rows
             if row["scope"] == scope
             and (row["layer"], row["head"]) == (layer, head)

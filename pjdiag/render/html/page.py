@@ -200,7 +200,8 @@ def _section(part: Section) -> Iterator[str]:
     for note in part.notes:
         yield f'<p class="note">{text(note)}</p>'
     if part.command:
-        yield f'<p class="again">Again: <code>{text(part.command)}</code></p>'
+        word = "With a text" if part.empty else "Again"
+        yield f'<p class="again">{word}: <code>{text(part.command)}</code></p>'
     yield "</section>"
 
 
@@ -226,7 +227,7 @@ def _provenance(
     yield "<h3>How to make each figure again</h3><dl>"
     yield f"<dt>this page</dt><dd><code>{text(report.command)}</code></dd>"
     for part in parts:
-        if part.command:
+        if part.command and not part.empty:
             yield f"<dt>{text(part.title)}</dt><dd><code>{text(part.command)}</code></dd>"
     yield "</dl><p>Add <code>-o json</code> for every row with its provenance.</p></section>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pjdiag.diagnostics.survey import Survey
+from pjdiag.diagnostics.survey import NEEDS_DATA, Survey
 from pjdiag.render.html.behaviour import probe_figures, stability_figures, tradeoff_figures
 from pjdiag.render.html.figure import Figure
 from pjdiag.render.html.lags import curve_figures, removal_figures
@@ -108,14 +108,15 @@ def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, 
     measured = survey.measured.get(plan.diagnostic)
     if measured is None or not measured.result.rows:
         why = survey.left_out.get(plan.diagnostic, "it was not measured")
-        return Section(plan.name, plan.title, "", (), (), (), again, why)
+        wanting = again if why == NEEDS_DATA else ""
+        return Section(plan.name, plan.title, "", (), (), (), wanting, why)
     result = measured.result
     figures = tuple(plan.draw(result))
     scope = Scope.LAYER if plan.diagnostic == "inspect" else Scope.MODEL
     words = page(result, scope, all_rows=False)
     if plan.again:
         empty = "" if figures else "no mechanism here has more than one jet order"
-        return Section(plan.name, plan.title, "", figures, (), (), again, empty)
+        return Section(plan.name, plan.title, "", figures, (), (), again if figures else "", empty)
     notes = (*words.warnings, *(f"skipped: {line}" for line in words.skipped))
     return Section(plan.name, plan.title, words.headline, figures, words.tables, notes, again)
 
@@ -125,7 +126,14 @@ def _kernels(survey: Survey, whole: str) -> Section:
     lead = "The bias of one head over the lag: choose the head, and a linear or logarithmic axis."
     empty = "" if figures else "no layer has a bias that is a function of the lag"
     return Section(
-        "kernels", "Kernels over the lag", lead if figures else "", figures, (), (), whole, empty
+        "kernels",
+        "Kernels over the lag",
+        lead if figures else "",
+        figures,
+        (),
+        (),
+        whole if figures else "",
+        empty,
     )
 
 
@@ -147,6 +155,6 @@ def _tradeoff(survey: Survey) -> Section:
         figures,
         (),
         (),
-        "pjdiag probe --variants --no-decision",
+        "pjdiag probe --variants --no-decision" if figures else "",
         empty,
     )

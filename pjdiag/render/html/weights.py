@@ -41,7 +41,7 @@ def _share_map(sector: str, rows: list[Row]) -> Figure:
         f"{numbers.percent(top['sector_share'])}, in {place(top)}.",
         (trace,),
         layout,
-        table(rows, "layer", "head", "sector", "sector_share", "effective_mass", "sector_gate"),
+        table(rows, "layer", "head", "sector_share", "effective_mass", "sector_gate"),
     )
 
 
@@ -55,7 +55,7 @@ def _mass_map(sector: str, rows: list[Row]) -> Figure:
         f"{numbers.figure(top['effective_mass'])}, in {place(top)}.",
         (trace,),
         layout,
-        table(rows, "layer", "head", "sector", "effective_mass", "mean_order"),
+        table(rows, "layer", "head", "effective_mass", "mean_order"),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from pjdiag import api
@@ -17,6 +18,8 @@ from pjdiag.diagnostics.survey import Measured, Survey, survey
 from pjdiag.position.kernel import bias
 from pjdiag.render.html.page import Report, report_page, script_json
 from pjdiag.samples import sample
+from pjdiag.terms import Sector
+from tests.native import random_raw, write_native
 
 SECTIONS = (
     "answer",
@@ -182,3 +185,29 @@ def test_json_cannot_end_its_script():
     text = script_json({HOSTILE: [HOSTILE]})
     assert "<" not in text
     assert json.loads(text) == {HOSTILE: [HOSTILE]}
+
+
+def test_a_section_without_figures_says_why_and_names_no_command_that_would_not_help():
+    text = " ".join("".join(Elements(page()).text).split())
+    assert "Nothing to show: its positions enter through a bias, which has no frequencies." in text
+    assert "With a text: pjdiag nll" in text
+    assert "pjdiag spectrum" not in text
+
+
+def test_a_rotary_model_tells_how_much_lies_beyond_its_training_length(tmp_path):
+    checkpoint = write_native(tmp_path / "model.safetensors", method="rope")
+    text = api.report(checkpoint, lengths=[128])
+    assert "Rotary mass in channels that do not turn once within the training length: from" in text
+    names = [figure["name"] for figure in drawn(text)]
+    assert {"spectrum", "spectrum-beyond", "mass-fj"} <= set(names)
+    assert "no bias is added to its logits" in text
+
+
+def test_a_head_with_bad_values_is_named_first(tmp_path):
+    rng = np.random.default_rng(0)
+    layers = [random_raw(set(Sector), 2, 3, rng) for _ in range(2)]
+    layers[1]["omega"][0] = np.nan
+    checkpoint = write_native(tmp_path / "model.safetensors", layers)
+    text = api.report(checkpoint, lengths=[128])
+    assert "Values that are NaN or infinite, or that overflow: layer 1 head 0." in text
+    assert "NaN" not in re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1]
