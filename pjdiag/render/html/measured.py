@@ -107,7 +107,8 @@ def loss_figures(result: Result) -> Iterator[Figure]:
     yield Figure(
         "nll-length",
         "Loss by context length",
-        f"Mean loss in nats per token with 95% intervals: {numbers.figure(first['nll'])} at "
+        "Mean loss in nats per token, with 95% intervals where there are several windows: "
+        f"{numbers.figure(first['nll'])} at "
         f"{numbers.count(lengths[0])} tokens, {numbers.figure(last['nll'])} at "
         f"{numbers.count(lengths[-1])}.",
         (_with_interval(0, "all positions", lengths, whole),),
@@ -143,15 +144,20 @@ def loss_figures(result: Result) -> Iterator[Figure]:
 def _with_interval(index: int, name: str, x: list[int] | list[str], rows: list[Row]) -> Trace:
     """A line with the interval of each point, where there are any."""
     y = [rounded(row["nll"]) for row in rows]
-    if any(row["ci_high"] is None for row in rows):
+    if all(row["ci_high"] is None for row in rows):
         return line(index, name, x, y)
     bars = {
         "type": "data",
         "symmetric": False,
-        "array": [rounded(row["ci_high"] - row["nll"]) for row in rows],
-        "arrayminus": [rounded(row["nll"] - row["ci_low"]) for row in rows],
+        "array": [_reach(row["nll"], row["ci_high"]) for row in rows],
+        "arrayminus": [_reach(row["ci_low"], row["nll"]) for row in rows],
     }
     return line(index, name, x, y, error_y=bars)
+
+
+def _reach(low: float | None, high: float | None) -> float:
+    """Length of one arm of an interval; 0 where one window gives none."""
+    return 0.0 if low is None or high is None else float(rounded(high - low))
 
 
 def kernel_figures(result: Result) -> Iterator[Figure]:
@@ -175,12 +181,14 @@ def kernel_figures(result: Result) -> Iterator[Figure]:
         line(index, control or "this model", lags, choices[0].curves[index])
         for index, control in enumerate(controls)
     ]
+    named = [control for control in controls if control]
+    beside = f", beside {' and '.join(named)}" if named else ""
     kept = f" The first {MOST_HEADS} of {len(places)} heads." if len(places) > MOST_HEADS else ""
     yield Figure(
         "kernel-measured",
         "Kernel measured on data",
         "What the attention logit loses or gains with the lag on real tokens, against lag 0, by "
-        f"least squares; controls: {', '.join(c for c in controls if c) or 'none'}.{kept}",
+        f"least squares{beside}.{kept}",
         tuple(traces),
         axes("lag in tokens", "logit, against lag 0", height=420),
         Data(("lag", *(control or "this_model" for control in controls)), ()),

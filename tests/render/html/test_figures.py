@@ -1,0 +1,73 @@
+"""Figures from rows that are not as usual."""
+
+from __future__ import annotations
+
+import pytest
+
+from pjdiag.render.html.figure import heat, rounded
+from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
+from pjdiag.render.html.weights import energy_figures, share_figures
+from pjdiag.results import Result
+
+
+def loss(length, nll, low=None, high=None, bucket="all"):
+    return {
+        "scope": "model",
+        "eval_length": length,
+        "bucket": bucket,
+        "nll": nll,
+        "ci_low": low,
+        "ci_high": high,
+        "windows": 1,
+        "tokens": length,
+    }
+
+
+def test_a_point_without_an_interval_does_not_cost_the_others_theirs():
+    result = Result("nll", {}, {}, (loss(128, 1.5, 1.4, 1.7), loss(512, 1.6)))
+    figure = next(loss_figures(result))
+    bars = figure.traces[0]["error_y"]
+    assert bars["array"] == pytest.approx([0.2, 0.0])
+    assert bars["arrayminus"] == pytest.approx([0.1, 0.0])
+
+
+def test_no_interval_is_drawn_where_there_is_none():
+    result = Result("nll", {}, {}, (loss(128, 1.5), loss(512, 1.6)))
+    assert "error_y" not in next(loss_figures(result)).traces[0]
+
+
+@pytest.mark.parametrize(
+    ("diagnostic", "draw"),
+    [
+        ("nll", loss_figures),
+        ("kernel", kernel_figures),
+        ("spectrum", spectrum_figures),
+        ("energy", energy_figures),
+        ("mass", share_figures),
+    ],
+)
+def test_nothing_is_drawn_of_nothing(diagnostic, draw):
+    assert list(draw(Result(diagnostic, {}, {}, ()))) == []
+
+
+def test_a_cell_without_a_figure_is_empty_in_the_map():
+    trace, _ = heat({(0, 0): 0.5, (0, 1): None, (2, 1): float("nan")}, unit="share", share=True)
+    assert trace["z"] == [[0.5, None], [None, None]]
+    assert trace["text"] == [["50%", ""], ["", ""]]
+    assert trace["y"] == ["0", "2"]
+
+
+def test_layers_and_heads_are_in_order_in_a_map():
+    cells = {(layer, head): 0.0 for layer in (10, 2, 1) for head in (3, 11, 0)}
+    trace, _ = heat(cells, unit="logit")
+    assert trace["y"] == ["1", "2", "10"]
+    assert trace["x"] == ["0", "3", "11"]
+
+
+def test_figures_are_json_numbers():
+    assert [rounded(value) for value in (float("inf"), float("nan"), True, None)] == [
+        None,
+        None,
+        True,
+        None,
+    ]
