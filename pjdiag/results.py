@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pjdiag.errors import DataError, MissingDependencyError, UsageError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
+NOTEBOOK = "pjdiag.render.html.notebook"
+"""What shows a result in a notebook; found by name, since results know nothing of rendering."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,15 @@ class Result:
     def at(self, scope: Scope) -> list[Row]:
         """Rows of one scope."""
         return self.select(scope=scope.value)
+
+    def plot(self, name: str | None = None) -> Any:
+        """The report's figure of this result as a plotly Figure: ``render.html.notebook.plot``."""
+        return import_module(NOTEBOOK).plot(self, name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        html: str = import_module(NOTEBOOK).fragment(self)
+        return html
 
     def to_dict(self) -> dict[str, Any]:
         """The canonical JSON object; NaN and infinity become null."""
