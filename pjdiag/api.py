@@ -17,6 +17,8 @@ from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 if TYPE_CHECKING:
     import numpy as np
 
+    from pjdiag.render.html.page import Report
+
 Source = Reading | Checkpoint | str | os.PathLike[str]
 """What a diagnostic accepts: a reading, an open checkpoint, or a path."""
 
@@ -242,8 +244,36 @@ def report(
     >>> page[:15], len(page) < 6_000_000
     ('<!doctype html>', True)
     """
+    from pjdiag.render.html.page import report_page
+
+    return report_page(
+        surveyed(
+            source,
+            data,
+            lengths,
+            decision=decision,
+            seed=seed,
+            command=command,
+            allow_pickle=allow_pickle,
+            progress=progress,
+        )
+    )
+
+
+def surveyed(
+    source: Source,
+    data: str | os.PathLike[str] | None = None,
+    lengths: Sequence[int] | None = None,
+    *,
+    decision: bool = False,
+    seed: int = 0,
+    command: str | None = None,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+) -> Report:
+    """What ``report`` writes on its page, before it is written."""
     from pjdiag.diagnostics.survey import survey
-    from pjdiag.render.html.page import Report, report_page
+    from pjdiag.render.html.page import Report
 
     reading = read(source, allow_pickle=allow_pickle)
     found = survey(
@@ -261,4 +291,4 @@ def report(
         options += ["--train-length", str(length.value)]
     made_by = command or "pjdiag.report in Python"
     path = None if data is None else os.fspath(data)
-    return report_page(Report(found, made_by, path, tuple(options)))
+    return Report(found, made_by, path, tuple(options))

@@ -10,7 +10,7 @@ import typer
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import checkpoint_or_sample, command_line
-from pjdiag.errors import OutputError, UsageError
+from pjdiag.errors import EXIT_INCONCLUSIVE, OutputError, UsageError
 
 DEFAULT_OUTPUT = "report.html"
 SUFFIXES = (".html", ".htm")
@@ -46,6 +46,7 @@ def report(
     """
     from pjdiag import api
     from pjdiag.render.files import write_file
+    from pjdiag.render.html.page import report_page
     from pjdiag.render.text import visible
 
     path = _target(output)
@@ -61,7 +62,7 @@ def report(
     )
     _refuse_inputs(path, [*reading.checkpoint.files, *([data] if data is not None else [])])
     with progress_bar("measuring", quiet=common.quiet) as progress:
-        page = api.report(
+        report = api.surveyed(
             reading,
             data,
             lengths,
@@ -71,9 +72,11 @@ def report(
             allow_pickle=common.allow_pickle,
             progress=progress,
         )
-    write_file(path, page.encode("utf-8", "backslashreplace"))
+    write_file(path, report_page(report).encode("utf-8", "backslashreplace"))
     if not common.quiet:
         print(f"wrote {visible(path)}", file=sys.stderr)  # noqa: T201
+    if report.survey.bad_values:
+        raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
 def _target(output: str | None) -> str:

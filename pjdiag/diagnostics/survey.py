@@ -43,6 +43,13 @@ class Survey:
     variants: Result | None
     """The probe of the named coordinates, where the checkpoint has one to compare."""
 
+    @property
+    def bad_values(self) -> bool:
+        """True where a head was left out for values that are NaN or infinite."""
+        return any(
+            entry.bad_values for found in self.measured.values() for entry in found.result.skipped
+        )
+
 
 def survey(
     reading: Reading,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pjdiag.samples import held_out_text, sample
+from pjdiag.terms import Sector
 from tests.cli.running import run
-from tests.native import write_native
+from tests.native import random_raw, write_native
 
 SHORT = ("--length", "64,128")
 
@@ -25,6 +27,16 @@ def test_the_page_is_written_and_named_on_stderr(capsys, tmp_path, checkpoint):
     text = path.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
     assert f"pjdiag report {checkpoint} -o {path} --length 64,128" in text
+
+
+def test_a_head_with_bad_values_is_left_out_and_ends_in_three(capsys, tmp_path):
+    raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(0))
+    raw["gate_logits"][1, 1] = np.nan
+    checkpoint = write_native(tmp_path / "model.safetensors", [raw])
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", checkpoint, "-o", path, *SHORT)
+    assert done.code == 3
+    assert "blocks.0.attn.pj_bias.gate_logits" in path.read_text(encoding="utf-8")
 
 
 def test_the_same_input_gives_the_same_page(capsys, tmp_path, checkpoint):
