@@ -241,15 +241,15 @@ def test_the_shipped_sample_at_2048_tokens() -> None:
 @pytest.mark.nightly
 def test_the_shipped_sample_at_32768_tokens_in_little_memory() -> None:
     program = """
-import json, resource, pjdiag
+import json, pjdiag
 from pjdiag.samples import held_out_text
+from tests.memory import peak_bytes
 told = []
 result = pjdiag.nll(
     pjdiag.sample(), held_out_text(), [32768], windows=1, attention=True, announce=told.append
 )
 (row,) = result.select(scope="model", bucket="all")
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps([peak, told[0].memory, row["nll"], row["effective_support"]]))
+print(json.dumps([peak_bytes(), told[0].memory, row["nll"], row["effective_support"]]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -263,15 +263,15 @@ print(json.dumps([peak, told[0].memory, row["nll"], row["effective_support"]]))
 
 def test_the_memory_estimate_is_an_upper_one() -> None:
     program = """
-import json, resource, pjdiag
+import json, pjdiag
 from pjdiag.samples import held_out_text
+from tests.memory import peak_bytes
 told = []
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 run = lambda **more: pjdiag.nll(pjdiag.sample(), held_out_text(), attention=True, **more)
 run(lengths=[64], windows=1)
-before = peak()
+before = peak_bytes()
 run(lengths=[256], windows=128, batch=128, announce=told.append)
-print(json.dumps([peak() - before, told[0].memory]))
+print(json.dumps([peak_bytes() - before, told[0].memory]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
