@@ -38,6 +38,10 @@ ALWAYS = "always"
 """In place of a flag, where there is none."""
 
 
+LAYER = "{layer}"
+"""Stands for the layer's number in a map's ``layer``."""
+
+
 @dataclass(frozen=True)
 class ArchitectureMap:
     """What a map file says. Every field but ``name`` and ``model_types`` has a default."""
@@ -220,6 +224,9 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, allowed in CHOICES.items():
         if name in checked and checked[name] not in allowed:
             raise ValueError(f"{name} is {checked[name]!r}; expected one of {allowed}")
+    layer = checked.get("layer", LAYER)
+    if LAYER not in layer or set(layer.replace(LAYER, "")) & set("{}"):
+        raise ValueError(f"layer is {layer!r}; expected one {LAYER} where the number stands")
     reader = checked.get("reader", "")
     if reader and not all(part.isidentifier() for part in reader.replace(":", ".").split(".")):
         raise ValueError(f"reader is {reader!r}; expected package.module:Class")

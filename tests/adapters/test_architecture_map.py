@@ -56,6 +56,8 @@ def test_an_extension_keeps_what_it_does_not_replace() -> None:
         ('{"name": "a", "model_types": ["a"], "fussed": "x"}', "unknown fields: fussed"),
         ('{"name": "a", "model_types": ["a"], "fused_rows": "pairs"}', "expected one of"),
         ('{"name": "a", "model_types": ["a"], "rope_layout": "both"}', "expected one of"),
+        ('{"name": "a", "model_types": ["a"], "layer": "trunk.{i}."}', "expected one {layer}"),
+        ('{"name": "a", "model_types": ["a"], "layer": "trunk."}', "expected one {layer}"),
         ('{"name": "a", "model_types": ["a"], "query": 1}', "query is 1; expected str"),
         ('{"name": "a", "model_types": ["a"], "scale_power": "x"}', "expected float"),
         ('{"name": "a", "model_types": ["a"], "defaults": []}', "defaults is"),
