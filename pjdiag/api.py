@@ -201,6 +201,7 @@ def nll(
     windows: int | None = None,
     batch: int | None = None,
     seed: int = 0,
+    allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
 ) -> Result:
@@ -208,7 +209,7 @@ def nll(
     from pjdiag.diagnostics.nll import nll as measure
 
     return measure(
-        read(source),
+        read(source, allow_pickle=allow_pickle),
         data,
         lengths,
         attention=attention,
@@ -216,6 +217,7 @@ def nll(
         windows=windows,
         batch=batch,
         seed=seed,
+        allow_pickle=allow_pickle,
         progress=progress,
         announce=announce,
     )

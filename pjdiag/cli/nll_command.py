@@ -89,6 +89,7 @@ def nll(
                 stride=stride,
                 batch=batch,
                 seed=seed,
+                allow_pickle=common.allow_pickle,
                 progress=progress,
                 announce=lambda estimate: _announce(estimate, quiet=common.quiet),
             )

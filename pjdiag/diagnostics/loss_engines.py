@@ -82,7 +82,7 @@ class Engine(Protocol):
         """Tensors with values that are not finite, and how many."""
 
 
-def engine(reading: Reading) -> Engine:
+def engine(reading: Reading, *, allow_pickle: bool = False) -> Engine:
     """What runs the checkpoint of ``reading``.
 
     Raises AdapterError for a checkpoint of which no model can be built, UsageError for a native
@@ -90,7 +90,7 @@ def engine(reading: Reading) -> Engine:
     """
     if is_native(reading.checkpoint) or is_research(reading.checkpoint):
         return ByteEngine(reading)
-    return RunnerEngine(reading)
+    return RunnerEngine(reading, allow_pickle)
 
 
 class ByteEngine:
@@ -138,8 +138,8 @@ class ByteEngine:
 class RunnerEngine:
     """A Hugging Face model, patched or not."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._runner = runner(reading)
+    def __init__(self, reading: Reading, allow_pickle: bool = False) -> None:
+        self._runner = runner(reading, allow_pickle=allow_pickle)
         self._width = max(layer.num_heads.value * layer.head_dim.value for layer in reading.layers)
         self._sinks = any(layer.sinks.value for layer in reading.layers)
         self._heads = max(layer.num_heads.value for layer in reading.layers)

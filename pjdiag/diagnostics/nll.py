@@ -36,6 +36,7 @@ def nll(
     windows: int | None = None,
     batch: int | None = None,
     seed: int = 0,
+    allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
 ) -> Result:
@@ -58,7 +59,7 @@ def nll(
     out of range or a memory estimate beyond what is available, AdapterError for a checkpoint of
     which no model can be built.
     """
-    model = engine(reading)
+    model = engine(reading, allow_pickle=allow_pickle)
     train_length = require_train_length(reading)
     text = model.text(data)
     chosen, warnings = _lengths(lengths, train_length, text, _positions(reading))

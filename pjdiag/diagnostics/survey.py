@@ -143,7 +143,7 @@ def _on_data(
     from pjdiag.diagnostics.nll import nll
 
     return {
-        "nll": (seeded, lambda: nll(reading, data, seed=seed)),
+        "nll": (seeded, lambda: nll(reading, data, seed=seed, allow_pickle=allow_pickle)),
         "kernel": (seeded, lambda: kernel(reading, data, seed=seed, allow_pickle=allow_pickle)),
     }
 

@@ -69,7 +69,7 @@ class _Plan:
         extra: dict[str, Any] = {}
         if self.name in _LONG:
             extra["progress"] = progress
-        if self.name in ("kernel", "spectrum") and "data" in self.settings:
+        if self.name in ("kernel", "spectrum", "nll") and "data" in self.settings:
             extra["allow_pickle"] = allow_pickle
         return _function(self.name)(reading, **self.settings, **extra)
 

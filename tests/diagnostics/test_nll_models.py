@@ -19,6 +19,8 @@ from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.running import RunningAttention
 from pjdiag.results import Result
 from pjdiag.samples import held_out_text
+from tests.cli.running import run
+from tests.models.huggingface.folders import pickled
 from tests.models.huggingface.tiny import VOCABULARY, output, probabilities
 from tests.models.patched import plain, stirred
 
@@ -195,3 +197,16 @@ def test_the_batch_does_not_matter(folder: Callable[[str], Path], ids: Path) -> 
     for one, other in zip(*(result.rows for result in results), strict=True):
         for name in ("nll", "attention_entropy", "mean_distance", "sink_mass"):
             assert one[name] is other[name] or one[name] == pytest.approx(other[name], rel=1e-4)
+
+
+def test_a_pickle_runs_where_it_is_allowed(tmp_path: Path, ids: Path, capsys: Any) -> None:
+    model = plain("gpt2")
+    folder = pickled(model, tmp_path / "pickled")
+    whole = pjdiag.nll(save(model, tmp_path / "whole"), ids, [33])
+    found = pjdiag.nll(folder, ids, [33], allow_pickle=True)
+    assert model_row(found, 33)["nll"] == pytest.approx(model_row(whole, 33)["nll"], rel=1e-6)
+    words = ("nll", folder, "--data", ids, "--length", 33)
+    assert run(capsys, *words, "--allow-pickle").code == 0
+    refused = run(capsys, *words)
+    assert refused.code == 2
+    assert "pytorch_model.bin is a torch pickle" in refused.err
