@@ -31,10 +31,12 @@ def run(
     eval_length: int | None = None,
     sector: str | None = None,
     violated: "Callable[[Result], bool] | None" = None,
+    unmeasured: "Callable[[Result], bool] | None" = None,
 ) -> None:
     """Read the checkpoint, diagnose it, print and write the result, exit with its code.
 
-    ``violated`` says whether the result as restricted breaks what the command checks.
+    ``violated`` says whether the result as restricted breaks what the command checks,
+    ``unmeasured`` whether it has nothing of the checkpoint although it has rows.
     """
     from pjdiag import api
     from pjdiag.render.output import parse_specs
@@ -53,7 +55,7 @@ def run(
     _print(common, specs, result, Scope.HEAD if common.head is not None else by)
     if violated is not None and violated(result):
         raise typer.Exit(EXIT_VIOLATED)
-    if result.inconclusive:
+    if result.inconclusive or (unmeasured is not None and unmeasured(result)):
         raise typer.Exit(EXIT_INCONCLUSIVE)
 
 

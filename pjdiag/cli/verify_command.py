@@ -40,4 +40,9 @@ def verify(
 
         return is_violated(result)
 
-    run(common, diagnose, by=Scope.MODEL, violated=violated)
+    def unmeasured(result: "Result") -> bool:
+        from pjdiag.diagnostics.verification import unmeasured as is_unmeasured
+
+        return is_unmeasured(result)
+
+    run(common, diagnose, by=Scope.MODEL, violated=violated, unmeasured=unmeasured)

@@ -84,6 +84,11 @@ def violated(result: Result) -> bool:
     return any(row["subject"] == OWN and row["passed"] is False for row in result.rows)
 
 
+def unmeasured(result: Result) -> bool:
+    """Whether nothing of the checkpoint's own could be measured."""
+    return not any(row["subject"] == OWN for row in result.rows)
+
+
 class _Measured:
     """Figures by transform and length: layers that are alike are measured once."""
 

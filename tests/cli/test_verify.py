@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from pjdiag.position.rotary import RotaryFrequencies, frequencies
 from tests import isolated
@@ -155,3 +156,11 @@ def test_without_torch_the_laws_are_measured_and_parity_is_skipped(tmp_path: Pat
     assert "parity with the model was not measured" in ran.stdout.splitlines()[0]
     assert "parity needs torch" in ran.stdout
     assert "bounded shear time is not additive" in ran.stdout
+
+
+def test_a_checkpoint_without_a_law_of_its_own_is_inconclusive(capsys: Any, tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=11, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    ran = run(capsys, "verify", tmp_path, "--length", "64")
+    assert ran.code == 3
+    assert ran.out.startswith("No transform of the checkpoint could be measured")
