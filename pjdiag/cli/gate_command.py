@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from pjdiag.cli.options import NAMED_CHECKPOINT_HELP, SHOWN, Common, with_common
+from pjdiag.cli.options import NAMED_CHECKPOINT_HELP, SHOWN, Common, bracketed, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import command_line
 from pjdiag.cli.settings import policy_file
@@ -51,7 +51,9 @@ def gate(
         list[str] | None,
         typer.Option(
             metavar="EXPR",
-            help="One more rule, such as 'mass.sector_share[affine] >= 0.5'; repeatable.",
+            help=bracketed(
+                "One more rule, such as 'mass.sector_share[affine] >= 0.5'; repeatable."
+            ),
             rich_help_panel=ASKED,
         ),
     ] = None,

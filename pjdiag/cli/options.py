@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
@@ -20,6 +21,11 @@ NAMED_CHECKPOINT_HELP = (
     "pjdiag.toml or pyproject.toml"
 )
 CHECKPOINT_HELP = f"{NAMED_CHECKPOINT_HELP}, then the shipped sample."
+
+
+def bracketed(text: str) -> str:
+    """Help with square brackets that stay: Rich, where Typer uses it, takes them for markup."""
+    return text.replace("[", r"\[") if getattr(typer.core, "HAS_RICH", True) else text
 
 
 def parse_lengths(text: str) -> list[int]:

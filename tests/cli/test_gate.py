@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from junitparser import JUnitXml
+from rich.text import Text
 from safetensors.numpy import save_file
+from typer.main import get_command
 
 import pjdiag
+from pjdiag.cli.main import app
 from pjdiag.samples import held_out_text, sample
 from pjdiag.terms import Sector
 from tests.adapters import decoder_folders as folders
@@ -467,3 +473,27 @@ class TestInit:
         ran = run(capsys, "gate", checkpoint, "--init")
         command = ran.out.splitlines()[-1].removeprefix("Next: pjdiag ").split()
         assert run(capsys, *command).code == 0
+
+
+@pytest.mark.parametrize("rich", ["1", "0"])
+def test_help_shows_square_brackets(rich: str) -> None:
+    code = "from pjdiag.cli.main import main; main(['gate', '--help'])"
+    changed = {"TYPER_USE_RICH": rich, "COLUMNS": "200", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **changed},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert "'mass.sector_share[affine] >= 0.5'" in done.stdout
+
+
+def test_no_help_of_any_command_loses_brackets_to_markup() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    texts = [command.help for command in commands.values()]
+    texts += [getattr(p, "help", None) for each in commands.values() for p in each.params]
+    said = [text for text in texts if text]
+    assert any("[" in text for text in said)
+    for text in said:
+        assert Text.from_markup(text).plain == text.replace(r"\[", "[")
