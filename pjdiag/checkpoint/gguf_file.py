@@ -198,6 +198,6 @@ def _import_gguf(path: Path) -> ModuleType:
     except ImportError as error:
         raise MissingDependencyError(
             f"{shown_path(path)} is a GGUF file, and the package gguf cannot be imported: {error}",
-            'pip install "pjdiag[gguf]"',
+            "pip install gguf",
         ) from error
     return gguf
