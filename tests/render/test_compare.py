@@ -8,7 +8,7 @@ from pjdiag.render.sentences import headline, next_command
 from pjdiag.render.views import view
 from pjdiag.results import Result
 from pjdiag.terms import Scope
-from tests.render.results import compare_result, mass_result, nll_result
+from tests.render.results import compare_result, mass_result, nll_result, rotary_result
 
 
 def pair(a: Result, b: Result) -> Result:
@@ -30,6 +30,26 @@ def test_a_sector_of_one_only() -> None:
     before = mass_result({"fj": [2.0], "affine": [2.0], "lc": None})
     after = mass_result({"fj": [1.0], "affine": [2.0], "lc": [1.0]})
     assert "light-cone is in the last only (25%)" in headline(pair(before, after))
+
+
+def test_a_sector_without_mass_is_not_absent() -> None:
+    silent = mass_result({"fj": None, "affine": None, "lc": [0.0]})
+    after = mass_result({"fj": None, "affine": None, "lc": [1.0]})
+    assert headline(pair(silent, after)).startswith("Light-cone rose from 0 to 100% of the mass")
+    assert headline(pair(after, silent)).startswith("Light-cone fell from 100% to 0 of the mass")
+    fewer = mass_result({"fj": None, "affine": None, "lc": [1.0]}, heads=2)
+    assert headline(pair(silent, fewer)).startswith("Light-cone rose from 0 to 100% of the mass")
+
+
+def test_mass_does_not_tell_rotations_of_different_sizes_apart() -> None:
+    text = headline(pair(rotary_result([[1.0]], heads=4), rotary_result([[2.0]], heads=8)))
+    assert text.startswith("Mass does not tell models with multiplicative positions (RoPE) apart")
+    assert text.endswith("compare with --diagnostic spectrum")
+    jets = headline(pair(rotary_result([[1.0, 1.0]]), rotary_result([[1.0, 1.0]], heads=8)))
+    assert "are the same in a.pt and b.pt" in jets
+    sizes = headline(pair(rotary_result([[1.0]]), rotary_result([[2.0]])))
+    assert "does not tell" not in sizes
+    assert "rose from" in sizes
 
 
 def test_a_loss_says_whether_it_is_noise() -> None:

@@ -18,9 +18,10 @@ from pjdiag.render.views.compare import (
     where,
 )
 from pjdiag.results import Result, Row
-from pjdiag.terms import SECTOR_TITLES, Sector
+from pjdiag.terms import SECTOR_TITLES, Family, Sector
 
 SHARE = "sector_share"
+ORDERS = ("order_share", "mean_order")
 UNMOVED = 5e-4
 """Shares that differ by less print the same."""
 NAMED = 3
@@ -35,12 +36,18 @@ def headline(result: Result) -> str:
     place = coarsest(last)[0]
     rows = [row for row in place.rows if row["difference"] is not None]
     lead = _lead(result, others)
-    if all(row["difference"] in (0, None) for row in last):
+    if _tells_nothing(last):
+        text = (
+            "mass does not tell models with multiplicative positions (RoPE) apart here: its order "
+            "shares are the same for all of them; compare with --diagnostic spectrum"
+        )
+        return capitalised(f"{lead}{text}")
+    if all(row["difference"] == 0 for row in last):
         text = f"{len(last)} figures are the same in {first_name(result)} and {others[-1]}"
         return capitalised(f"{lead}{text}")
     shares = [row for row in place.rows if row["figure"] == SHARE]
     if shares:
-        sentence = _shares(shares)
+        sentence = _shares(shares, place.rows)
     else:
         changed = [row for row in rows if row["difference"]]
         sentence = "; ".join(map(_moved, changed[:NAMED]))
@@ -69,7 +76,30 @@ def _lead(result: Result, others: Sequence[str]) -> str:
     return f"from {first_name(result)} to {others[-1]}, "
 
 
-def _shares(rows: Sequence[Row]) -> str:
+def _tells_nothing(rows: Sequence[Row]) -> bool:
+    """Only order shares of plain rotations, which are 100% at order 0 whatever was learnt."""
+    return all(
+        row["measured"] == "mass"
+        and row.get("family") == Family.MULTIPLICATIVE
+        and row["figure"] in ORDERS
+        and row.get("jet_order") in (0, None)
+        and row["difference"] == 0
+        for row in rows
+    )
+
+
+def _absent(share: Row, rows: Sequence[Row], side: str) -> bool:
+    """Is the sector not there, or is it there with no mass to divide?"""
+    same = ("layer", "head", "sector", "family", "measured", "compared")
+    found = {
+        row["figure"]: row[side]
+        for row in rows
+        if row.get("jet_order") is None and all(row.get(key) == share.get(key) for key in same)
+    }
+    return found.get("effective_mass") is None and not found.get("sector_gate")
+
+
+def _shares(rows: Sequence[Row], beside: Sequence[Row]) -> str:
     """Every sector's share, the one that moved most first."""
     ranked = sorted(rows, key=lambda row: -abs(row["difference"] or 0.0))
     parts: list[str] = []
@@ -77,7 +107,11 @@ def _shares(rows: Sequence[Row]) -> str:
         sector = SECTOR_TITLES[Sector(row["sector"])]
         a, b = numbers.percent(row["value_a"]), numbers.percent(row["value_b"])
         whole = "" if parts else " of the mass"
-        if row["value_a"] is None or row["value_b"] is None:
+        missing = next((side for side in ("value_a", "value_b") if row[side] is None), None)
+        if missing and not _absent(row, beside, missing):
+            way = f"rose from 0 to {b}" if missing == "value_a" else f"fell from {a} to 0"
+            parts.append(f"{sector} {way}{whole}")
+        elif missing:
             present, only = (b, "last") if row["value_a"] is None else (a, "first")
             parts.append(f"{sector} is in the {only} only ({present}{whole})")
         elif abs(row["difference"]) < UNMOVED or a == b:
