@@ -17,6 +17,7 @@ from pjdiag.diagnostics.kernel_rows import kernel_rows
 from pjdiag.diagnostics.kernel_sums import KernelSums, MeasuredKernel
 from pjdiag.diagnostics.kernel_terms import Control, Side
 from pjdiag.diagnostics.kernel_windows import Window, Windows, shuffled, windows_of
+from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
 from pjdiag.diagnostics.runner import Runner, runner
@@ -62,24 +63,27 @@ def kernel(
     logits after rotation with their bias and before any soft cap; it is defined up to a
     constant, and ``K(d) - K(0)`` is reported. The first ``skip_first`` positions are left out as
     queries and as keys. ``data`` is a text, or a ``.npy`` file of token ids ``[N]`` or ``[N, T]``
-    with -1 for padding; the first ``windows`` of ``length`` tokens (default: L, at most 2,048)
-    are read. Attention that is not causal has a side ``past`` and a side ``future``. ``controls``
-    measures the same model on the same tokens shuffled, and the same architecture freshly
-    initialised from ``seed``. Rows of a layer are medians over its heads; those of the model
-    10th, 50th and 90th percentiles.
+    with -1 for padding; the first ``windows`` of ``length`` tokens (default: L, at most 2,048
+    and no more than the learned positions) are read. Attention that is not causal has a side
+    ``past`` and a side ``future``. ``controls`` measures the same model on the same tokens
+    shuffled, and the same architecture freshly initialised from ``seed``. Rows of a layer are
+    medians over its heads; those of the model 10th, 50th and 90th percentiles.
 
-    Raises DataError for data that do not fit, UsageError for an argument out of range, an
-    unknown train length, or attention that is not causal where that is claimed: by ``causal``,
-    or, where it is None, by the checkpoint; AdapterError where no model can be run.
+    Raises DataError for data that do not fit, UsageError for an argument out of range, a window
+    longer than the learned positions, an unknown train length, or attention that is not causal
+    where that is claimed: by ``causal``, or, where it is None, by the checkpoint; AdapterError
+    where no model can be run.
     """
     if skip_first < 0:
         raise UsageError(f"skip_first is {skip_first}; expected at least 0", "pass --skip-first 4")
     train_length = require_train_length(reading)
     model = runner(reading, allow_pickle=allow_pickle)
     text = model.tokens(data)
-    usual = min(train_length, LONGEST_DEFAULT)
+    positions = learned_positions(reading)
+    usual = min(train_length, LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
     least = skip_first + LEAST_LAGS
     chosen = windows_of(text, length, max(usual, least), windows, least, model.unit)
+    require_positions(chosen.length, positions)
     layers = {layer.index: layer for layer in at_length(reading, chosen.length).layers}
     runs = [_Run(None, model, chosen.chosen)]
     if controls:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pjdiag.adapters.protocol import AbsolutePositions, Reading
+from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
 from pjdiag.diagnostics.loss_engines import Text, engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
 from pjdiag.diagnostics.outcome import outcome, require_train_length
@@ -62,7 +63,7 @@ def nll(
     model = engine(reading, allow_pickle=allow_pickle)
     train_length = require_train_length(reading)
     text = model.text(data)
-    chosen, warnings = _lengths(lengths, train_length, text, _positions(reading))
+    chosen, warnings = _lengths(lengths, train_length, text, learned_positions(reading))
     starts = {length: _starts(text, length, stride, windows) for length in chosen}
     plans = [_plan(length, len(starts[length]), batch) for length in chosen]
     if stride is not None and stride < max(chosen):
@@ -114,17 +115,6 @@ def _starts(text: Text, length: int, stride: int | None, windows: int | None) ->
     return np.stack([row.ravel(), start.ravel()], axis=1)[:most]
 
 
-def _positions(reading: Reading) -> int | None:
-    """The longest window that learned positions allow; None: any."""
-    tables = [
-        part.max_positions.value
-        for layer in reading.layers
-        for part in layer.parts
-        if isinstance(part, AbsolutePositions) and part.max_positions.value is not None
-    ]
-    return min(tables, default=None)
-
-
 def _lengths(
     asked: Sequence[int] | None, train_length: int, text: Text, positions: int | None
 ) -> tuple[tuple[int, ...], list[str]]:
@@ -136,11 +126,7 @@ def _lengths(
         lengths = check_lengths(asked)
         if lengths[-1] > fits:
             raise DataError(f"{count}; one window of {lengths[-1]} needs {lengths[-1] + 1}", hint)
-        if positions is not None and lengths[-1] > positions:
-            raise UsageError(
-                f"length is {lengths[-1]}; the model has {positions} learned positions",
-                f"pass --length {positions} or shorter",
-            )
+        require_positions(lengths[-1], positions)
         return lengths, []
     wanted = [train_length]
     while len(wanted) < DEFAULT_LENGTHS and 4 * wanted[-1] <= LONGEST_DEFAULT:

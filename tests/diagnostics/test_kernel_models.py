@@ -136,3 +136,20 @@ def test_the_fresh_control_is_a_model_of_the_same_shape(tmp_path: Path) -> None:
     }
     assert set(ranges) == {None, "shuffled", "fresh"}
     assert ranges["fresh"] < 0.1 * ranges[None]
+
+
+def test_learned_positions_bound_the_window(tmp_path: Path) -> None:
+    folder = saved(Tiny("GPT2Config", "GPT2LMHeadModel", {}).build(), tmp_path / "m")
+    ids = np.random.default_rng(0).integers(3, VOCABULARY, 80)
+    text, rows = tmp_path / "text.npy", tmp_path / "rows.npy"
+    np.save(text, ids)
+    np.save(rows, ids[None])
+    found = "length is 65; the model has 64 learned positions, so expected at most 64"
+    with pytest.raises(UsageError, match=found) as caught:
+        pjdiag.kernel(folder, text, 65, controls=False)
+    assert caught.value.hint == "pass --length 64 or shorter"
+    with pytest.raises(UsageError, match="length is 80; the model has 64 learned positions"):
+        pjdiag.kernel(folder, rows, controls=False)
+    assert measure(folder, text, length=64).provenance["length"] == 64
+    longer = pjdiag.read(folder, train_length=72)
+    assert pjdiag.kernel(longer, text, controls=False).provenance["length"] == 64
