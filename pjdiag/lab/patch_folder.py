@@ -70,11 +70,12 @@ def patch_folder(
     """Patch the model in ``source`` and write it with its tokenizer to ``out``.
 
     Weights keep their type. ``out`` is written whole or not at all. Raises UsageError where it is
-    not empty or where ``source`` has a PJ-bias, and what ``pjdiag.patch`` raises.
+    not empty, where ``source`` has a PJ-bias or is a GGUF file, and what ``pjdiag.patch`` raises.
     """
     require_free(out)
     checkpoint = load(source, allow_pickle=allow_pickle)
     _require_plain(checkpoint)
+    _require_writable(checkpoint)
     model = loading.load(
         checkpoint.path, precision="auto", allow_pickle=allow_pickle, as_saved=True
     )
@@ -118,6 +119,21 @@ def _require_plain(checkpoint: Checkpoint) -> None:
         raise AdapterError(
             f"{where} has no config.json with a model_type, so transformers cannot build it",
             "pass the folder of a Hugging Face model",
+        )
+
+
+def _require_writable(checkpoint: Checkpoint) -> None:
+    """transformers runs a GGUF file and writes none."""
+    place = loading.find(checkpoint.path)
+    if place.gguf_file is not None:
+        where = f"{str(place.folder)!r}, gguf_file={place.gguf_file!r}"
+        raise UsageError(
+            f"{place.folder / place.gguf_file} is a GGUF file; expected a folder with safetensors, "
+            "the form that a patched model is written in",
+            "save it as safetensors first, in Python: from transformers import "
+            f"AutoModelForCausalLM; m = AutoModelForCausalLM.from_pretrained({where}); "
+            "m.hf_quantizer = None; vars(m.config).pop('quantization_config', None); "
+            "m.save_pretrained('NEW_FOLDER')",
         )
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,6 +17,7 @@ from pjdiag.lab.patched_training import made_tokenizer
 from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.patching import patched_layers
 from tests import isolated
+from tests.checkpoint import gguf_files
 from tests.cli.running import Ran, run
 from tests.models.huggingface.tiny import output, tokens
 from tests.models.patched import plain, stirred
@@ -183,3 +185,32 @@ def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:
     ran = isolated.run(site, ["-m", "pjdiag", "patch", str(tmp_path), "-o", str(tmp_path / "out")])
     assert ran.returncode == 2
     assert ran.stderr == "pjdiag: patching needs torch. Next: pip install torch\n"
+
+
+def test_a_gguf_file_is_refused_with_a_way_to_save_it(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    tensors = gguf_files.weights(seed=3)
+    wide = (2 * gguf_files.HIDDEN, gguf_files.HIDDEN)
+    for layer in range(gguf_files.LAYERS):
+        for part in ("gate_proj", "up_proj"):
+            tensors[f"model.layers.{layer}.mlp.{part}.weight"] = np.ones(wide, dtype=np.float32)
+    file = gguf_files.converted(
+        source / "tiny.gguf",
+        tensors,
+        metadata={"rope.dimension_count": gguf_files.DIM, "vocab_size": gguf_files.VOCAB},
+    )
+    for path in (source, file):
+        ran = run(capsys, "patch", path, "-o", out)
+        assert ran.code == 2
+        assert ran.err.startswith(f"pjdiag: {file} is a GGUF file; expected a folder with ")
+        assert ran.err.count("\n") == 1
+        assert [entry.name for entry in tmp_path.iterdir()] == ["source"]
+    monkeypatch.chdir(tmp_path)
+    with quiet():
+        exec(ran.err.partition("in Python: ")[2], {})  # noqa: S102  the advice itself
+    assert run(capsys, "patch", "NEW_FOLDER", "-o", out).code == 0
+    key = "model.layers.1.self_attn.k_proj.weight"
+    assert (load_file(out / "model.safetensors")[key].numpy() == tensors[key]).all()
