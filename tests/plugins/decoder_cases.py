@@ -38,6 +38,7 @@ DECODERS = [
         **WINDOW,
     ),
     case("gemma3", "Gemma3TextConfig", **HEADS, query_pre_attn_scalar=24, **WINDOW, **types("SF")),
+    case("gemma3 cap-unused", "Gemma3TextConfig", **HEADS, **WINDOW, attn_logit_softcapping=1.0),
     case("vaultgemma", "VaultGemmaConfig", **HEADS, query_pre_attn_scalar=24, **WINDOW),
     case("phi", "PhiConfig", qk_layernorm=True, hidden_size=64),
     case("phi3", "Phi3Config", **WINDOW),
