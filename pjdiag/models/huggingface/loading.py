@@ -32,6 +32,8 @@ TOKENIZER_FILES = (
 UNUSED = ("pooler", "position_ids", "rotary_emb.inv_freq", "masked_bias", "attn.bias")
 """Parts of a name that no attention needs from the file."""
 LAYER = re.compile(r"(.*?)\.(\d+)\.")
+CODE_CHOICE = re.compile(r"\w*_implementation(_internal)?|use_kernels|kernel_config|hub_kernels?")
+"""Fields of a configuration that choose code, which transformers may fetch by name."""
 FAILURES = (
     ArithmeticError,
     AssertionError,
@@ -85,11 +87,13 @@ def load(
     transformers = _transformers()
     with quiet(), _explained(place):
         config = transformers.AutoConfig.from_pretrained(**place.arguments)
+        _forget_choices_of_code(config)
         named = _saved_class(config, transformers) if as_saved else None
         kind = named or _auto_class(config, transformers)
         model, found = kind.from_pretrained(
             **place.arguments,
             config=config,
+            attn_implementation=None,  # transformers' own sdpa or eager, whatever the file says
             dtype=precision if precision == "auto" else getattr(torch, precision),
             use_safetensors=None if allow_pickle or place.gguf_file else True,
             ignore_mismatched_sizes=True,  # _check_complete names them
@@ -183,6 +187,28 @@ def _auto_class(config: Any, transformers: Any) -> Any:
     if causal and not (masked and not getattr(config, "is_decoder", False)):
         return transformers.AutoModelForCausalLM
     return transformers.AutoModel
+
+
+def _forget_choices_of_code(config: Any) -> None:
+    """Drops what a configuration and its parts say of the code to run: it may name a download."""
+    waiting, seen = [config], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, list | tuple):
+            waiting.extend(part)
+            continue
+        fields = part if isinstance(part, dict) else getattr(part, "__dict__", None)
+        if fields is None:
+            continue
+        for name in [name for name in fields if CODE_CHOICE.fullmatch(str(name))]:
+            if str(name).endswith("_internal"):
+                fields[name] = None
+            else:
+                del fields[name]
+        waiting.extend(fields.values())
 
 
 def _saved_class(config: Any, transformers: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,38 @@ def test_code_in_the_folder_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="cannot run"):
         loading.load(folder)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize(
+    "value", ["evil/kernel", {"": "evil/kernel", "text_config": "evil/kernel"}]
+)
+def test_a_configuration_chooses_no_kernel(
+    key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    folder = saved(MODELS["llama"].build(), tmp_path)
+    edit_config(folder, **{key: value, "experts_implementation": "evil/kernel"})
+    hub = transformers.integrations.hub_kernels
+    for name in ("get_kernel", "load_and_register_attn_kernel"):
+        monkeypatch.setattr(hub, name, lambda *a, **_: asked.append(a), raising=False)
+    stub = types.ModuleType("kernels")
+    stub.__dict__["get_kernel"] = lambda *a, **_: asked.append(a)
+    monkeypatch.setitem(sys.modules, "kernels", stub)
+    model = loading.load(folder)
+    assert model.config._attn_implementation == "sdpa"
+    assert torch.isfinite(model(torch.zeros(1, 4, dtype=torch.long)).logits).all()
+    assert not asked
+
+
+def test_parts_of_a_configuration_choose_no_kernel() -> None:
+    config = transformers.Gemma3Config(
+        text_config={"_attn_implementation": "evil/kernel", "attn_implementation": "evil/kernel"}
+    )
+    config.text_config.kernel_config = config.use_kernels = {"": "evil/kernel"}
+    loading._forget_choices_of_code(config)
+    assert config.text_config._attn_implementation is None
+    assert "evil" not in str(vars(config)) + str(vars(config.text_config))
 
 
 def test_weights_that_are_not_there_are_not_made_up(tmp_path: Path) -> None:
