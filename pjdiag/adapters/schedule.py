@@ -119,12 +119,20 @@ def _layer_window(
 def _window(mapped: ArchitectureMap, fields: ConfigFields) -> Sourced[int | None]:
     if mapped.window_layers == "none":
         return Sourced(None, EVERY_KEY)
-    if mapped.window_switch:
+    if mapped.window_switch and not _switch_unlisted(mapped, fields):
         switch = fields.flag(mapped.window_switch)
         if not switch.value:
             return Sourced(None, f"{mapped.window_switch} is false ({switch.source})")
     found = fields.count(mapped.window)
     return found if found.value is not None else Sourced(None, f"no {mapped.window} in config")
+
+
+def _switch_unlisted(mapped: ArchitectureMap, fields: ConfigFields) -> bool:
+    """Whether a list of layer types stands in place of the switch.
+
+    It does where layers are listed that do not rotate: such classes mask by the list alone.
+    """
+    return mapped.rope_layers == "listed" and fields.entries(*mapped.layer_types).value is not None
 
 
 def _layer_types(
@@ -143,6 +151,10 @@ def _layer_types(
         )
     if mapped.window_layers == "all" and windowed:
         return Sourced([SLIDING] * num_layers, "architecture: every layer has the window")
+    if windowed and mapped.window_switch and mapped.rope_layers == "listed":
+        rotation = _listed(mapped, fields, num_layers)
+        types = [FULL if entry.value else SLIDING for entry in rotation]
+        return Sourced(types, "architecture: layers that do not rotate have the window")
     if mapped.first_sliding and windowed:
         first = fields.whole(mapped.first_sliding)
         start = num_layers if first.value is None else first.value
