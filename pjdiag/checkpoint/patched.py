@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pjdiag.checkpoint.native import is_native
@@ -11,6 +13,20 @@ from pjdiag.errors import CheckpointError
 from pjdiag.models.patch_settings import CONFIG_KEY, PatchSettings
 
 BIAS_TENSOR = re.compile(r"(?P<module>.+)\.pj_bias\.(?P<name>\w+)")
+
+LAYER = re.compile(r"\.(\d+)\.")
+COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+SIZES = (
+    "hidden_size",
+    "n_embd",
+    "intermediate_size",
+    "n_inner",
+    "vocab_size",
+    "num_attention_heads",
+    "n_head",
+    "num_key_value_heads",
+    "head_dim",
+)
 
 
 def is_patched(checkpoint: Checkpoint) -> bool:
@@ -70,10 +86,33 @@ def load_patched(
             "model was loaded without pjdiag and saved again",
             "take the weights of the patched model",
         )
+    _check_sizes(checkpoint)
     model = loading.load(
         checkpoint.path, precision=precision, allow_pickle=allow_pickle, as_saved=True
     )
     return reattach(model, settings, raw)
+
+
+def _check_sizes(checkpoint: Checkpoint) -> None:
+    """Raises CheckpointError where the configuration states more than the weights can hold.
+
+    Transformers would build it all first: a count of layers out of range never comes to an end.
+    """
+    layers = [int(found[1]) + 1 for name in checkpoint.headers if (found := LAYER.search(name))]
+    largest = max((math.prod(header.shape) for header in checkpoint.headers.values()), default=0)
+    limits = dict.fromkeys(SIZES, largest) | dict.fromkeys(COUNTS, max(layers, default=0))
+    text = (checkpoint.config, checkpoint.config.get("text_config"))
+    for part in text:
+        if not isinstance(part, Mapping):
+            continue
+        for name, most in limits.items():
+            value = part.get(name)
+            if isinstance(value, int | float) and value > most:
+                stated = f"{value:.0f}" if value < 10**18 else "enormous"
+                raise CheckpointError(
+                    f"config: {name} is {stated}; the weights have room for at most {most}",
+                    "check that config.json belongs to these weights",
+                )
 
 
 def _tensor(checkpoint: Checkpoint, name: str) -> Any:

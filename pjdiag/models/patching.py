@@ -40,7 +40,7 @@ def patch(model: ModelT, settings: PatchSettings) -> ModelT:
 
     The layers are found by running two tokens. Raises AdapterError for an encoder-decoder model,
     for one that looks ahead, and for one outside transformers' attention interface; UsageError
-    for a model that is patched already.
+    for a model that is patched already, and for an affine slope under a softplus.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> config = LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=2,
@@ -52,6 +52,10 @@ def patch(model: ModelT, settings: PatchSettings) -> ModelT:
     0.0
     """
     require_patchable(model)
+    if settings.slope_form == SlopeForm.SOFTPLUS and Sector.AFFINE in settings.sectors:
+        raise UsageError(
+            "slope_form is 'softplus': such a slope cannot start at zero", "choose 'signed'"
+        )
     attention.attach(model)
     undo: list[Callable[[], None]] = [partial(_detach, model)]
     try:
@@ -100,7 +104,7 @@ def reattach(
             "two PJ-biases of the checkpoint fit one attention layer", "write it again"
         )
     attention.attach(model)
-    _add(model, layers, settings)
+    _add(model, layers, settings, PJBiasInit())
     for (name, raw), module in zip(tensors.items(), layers, strict=True):
         _fill(getattr(module, attention.BIAS), raw, name)
     return model
@@ -171,7 +175,10 @@ def _dry_run(model: nn.Module) -> None:
 
 
 def _add(
-    model: Any, layers: Mapping[nn.Module, int], settings: PatchSettings
+    model: Any,
+    layers: Mapping[nn.Module, int],
+    settings: PatchSettings,
+    init: PJBiasInit = AT_REST,
 ) -> list[Callable[[], None]]:
     """Adds a PJ-bias to each of ``layers``; what takes everything back."""
     undo: list[Callable[[], None]] = [partial(delattr, model.config, CONFIG_KEY)]
@@ -184,7 +191,7 @@ def _add(
             settings.train_length,
             rho=Rho(settings.rho),
             slope_form=SlopeForm(settings.slope_form),
-            init=AT_REST,
+            init=init,
             generator=torch.Generator(),
         )
         module.add_module(attention.BIAS, bias.to(_device(module)))

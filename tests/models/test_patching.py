@@ -16,7 +16,7 @@ from pjdiag.errors import AdapterError, CheckpointError, UsageError
 from pjdiag.models.huggingface.attention import detach, is_attached
 from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.patch_settings import PatchSettings
-from pjdiag.models.patching import patched_layers, pj_parameters
+from pjdiag.models.patching import patch, patched_layers, pj_parameters
 from pjdiag.terms import Sector
 from tests.models.huggingface.tiny import MODELS, Tiny, output, padded, tokens
 from tests.models.patched import PATCHABLE, TRAIN_LENGTH, plain, stir, stirred
@@ -400,6 +400,27 @@ def test_a_configuration_that_does_not_fit_is_refused(
     edit_config(folder, **changes)
     with pytest.raises(CheckpointError, match=message):
         pjdiag.load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "hidden_size", "vocab_size", "head_dim"])
+def test_sizes_beyond_the_weights_are_refused_before_anything_is_built(
+    name: str, tmp_path: Path
+) -> None:
+    path = save(stirred("llama"), tmp_path) / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: 10**9}))
+    with pytest.raises(CheckpointError, match=f"{name} is 1000000000; the weights have room for"):
+        pjdiag.load_model(tmp_path)
+
+
+def test_a_slope_under_a_softplus_is_read_and_cannot_start(tmp_path: Path) -> None:
+    folder = save(stirred("llama"), tmp_path)
+    edit_config(folder, slope_form="softplus")
+    raw = dict(load_file(folder / "model.safetensors"))
+    for name, bias in patched_layers(pjdiag.load_model(folder)):
+        slope = raw[f"{name}.pj_bias.raw_affine_slope"]
+        assert torch.allclose(bias.kernel().slope, torch.nn.functional.softplus(slope))
+    with pytest.raises(UsageError, match="cannot start at zero"):
+        patch(plain("llama"), PatchSettings(train_length=64, slope_form="softplus"))
 
 
 def test_a_configuration_without_the_patch_is_refused(tmp_path: Path) -> None:
