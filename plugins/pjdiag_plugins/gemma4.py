@@ -9,6 +9,9 @@ from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.decoder import DecoderAdapter
 from pjdiag.adapters.geometry import Geometry, checked
+from pjdiag.adapters.layer_tensors import LayerTensors
+from pjdiag.adapters.protocol import Layer
+from pjdiag.adapters.rope_fields import RopeFields
 from pjdiag.adapters.schedule import FULL, LayerKind
 from pjdiag.checkpoint import Checkpoint
 
@@ -20,6 +23,7 @@ GEMMA4 = ArchitectureMap(
     window_layers="listed",
     pattern="sliding_window_pattern",
     shared_kv="num_kv_shared_layers",
+    partial_fields=("partial_rotary_factor",),
     rope_parameters={
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {
@@ -54,6 +58,15 @@ BOTH_WAYS = "all"
 """``use_bidirectional_attention`` of an encoder; with ``vision`` text stays causal."""
 
 
+def halved(kind: LayerKind) -> LayerKind:
+    """The kind with the window that the class makes of the stated one where it looks both ways."""
+    window = kind.window
+    if window.value is None:
+        return kind
+    note = f"{window.source} // 2 + 1, on each side"
+    return replace(kind, window=Sourced(window.value // 2 + 1, note))
+
+
 class Gemma4Adapter(DecoderAdapter):
     """Full layers have ``global_head_dim`` and, where keys are values, their own key heads."""
 
@@ -72,6 +85,20 @@ class Gemma4Adapter(DecoderAdapter):
         if kv.value is None or not fields.flag("attention_k_eq_v").value:
             return replace(geometry, head_dim=dim)
         return checked(replace(geometry, head_dim=dim, num_kv_heads=Sourced(kv.value, kv.source)))
+
+    def layer(
+        self,
+        index: int,
+        kind: LayerKind,
+        geometry: Geometry,
+        fields: ConfigFields,
+        tensors: LayerTensors,
+        rope: RopeFields | None,
+    ) -> Layer:
+        """One layer; an encoder's window is half of the stated one, on each side."""
+        if fields.get("use_bidirectional_attention").value == BOTH_WAYS:
+            kind = halved(kind)
+        return super().layer(index, kind, geometry, fields, tensors, rope)
 
     def causal(self, checkpoint: Checkpoint, fields: ConfigFields) -> Sourced[bool]:
         """Whether queries see earlier keys alone, on text."""
