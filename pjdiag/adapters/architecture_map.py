@@ -125,6 +125,8 @@ class ArchitectureMap:
     """Bases of the class where they differ by layer type."""
     theta_fields: tuple[str, ...] = ("rope_theta",)
     partial_rotary_factor: float = 1.0
+    partial_fields: tuple[str, ...] = ()
+    """Fields that set the rotated share; empty where the architecture reads none."""
     rope_parameters: Mapping[str, Any] | None = None
     """What the class sets where the configuration has no rope settings at all."""
     scaled_layer_types: tuple[str, ...] = ()

@@ -154,6 +154,7 @@ class DecoderAdapter:
             theta=fields.defaults.get("rope_theta"),
             theta_by_layer_type=self.map.theta_by_layer_type or {},
             partial_rotary_factor=self.map.partial_rotary_factor,
+            partial_fields=self.map.partial_fields,
             source=self.map.defaults_source,
             max_position_embeddings=fields.defaults.get("max_position_embeddings"),
             theta_fields=self.map.theta_fields,
@@ -220,8 +221,18 @@ class DecoderAdapter:
             warnings=(
                 *self.notes(tensors.checkpoint, fields, kind),
                 *(rope.warnings if rope else ()),
+                *self.unread_share(fields),
             ),
         )
+
+    def unread_share(self, fields: ConfigFields) -> list[str]:
+        """A stated share of rotated channels that the architecture does not read."""
+        name = "partial_rotary_factor"
+        settings = fields.config.get("rope_parameters")
+        stated = fields.config.get(name, settings.get(name) if isinstance(settings, dict) else None)
+        if not self.map.rope_layout or self.map.partial_fields or stated in (None, 1, 1.0):
+            return []
+        return [f"config: {name} is {ascii(stated)[:20]}; {self.name} does not read it"]
 
     def softcap(self, fields: ConfigFields) -> Sourced[float | None]:
         """The cap on the logits; None where the configuration sets none."""

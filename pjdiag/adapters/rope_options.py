@@ -207,9 +207,9 @@ def _factors(options: RopeOptions, name: str, count: int) -> tuple[float, ...]:
 
 def _llama3(options: RopeOptions, base: float, rotary_dim: int) -> Rule:
     low, high = options.needed("low_freq_factor"), options.needed("high_freq_factor")
-    if high <= low:
+    if high < low:
         place = options.settings.get("high_freq_factor").source
-        wrong(place, high, f"more than low_freq_factor, {low:g}")
+        wrong(place, high, f"at least low_freq_factor, {low:g}")
     return Rule(
         rope_rules.llama3_frequencies(
             rotary_dim, base, options.needed("factor"), low, high, options.original_length(), _LIKE

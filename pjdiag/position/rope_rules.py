@@ -194,7 +194,7 @@ def llama3_frequencies(
     """Long waves stretched by the factor, short ones kept, at every length.
 
     With n = original length / wavelength: kept above ``high_freq_factor``, ``w / factor`` below
-    ``low_freq_factor``, and between them a blend that is linear in n.
+    ``low_freq_factor``, and between them a blend that is linear in n. The two factors may be equal.
 
     >>> found = llama3_frequencies(4, 1e4, 8.0, 1.0, 4.0, 64, np.zeros(0))
     >>> found.inv_freq.tolist()
@@ -202,7 +202,11 @@ def llama3_frequencies(
     """
     omega = _default(rotary_dim, base)
     rotations = original_length * omega / (2 * math.pi)
-    kept = np.clip((rotations - low_freq_factor) / (high_freq_factor - low_freq_factor), 0.0, 1.0)
+    if high_freq_factor > low_freq_factor:
+        band = high_freq_factor - low_freq_factor
+        kept = np.clip((rotations - low_freq_factor) / band, 0.0, 1.0)
+    else:  # an empty band: a wave is kept or stretched
+        kept = (rotations > high_freq_factor).astype(np.float64)
     return _result((1 - kept) * omega / factor + kept * omega, like)
 
 

@@ -243,3 +243,10 @@ class TestBadValues:
         tensors["model.layers.0.input_layernorm.weight"][5] = math.inf
         loaded = rope(read(write(tmp_path, {}, tensors)).layers[0]).loaded
         assert sorted(head for bad in loaded.bad for head in bad.heads) == [0, 1, 2, 3]
+
+
+def test_a_rotated_share_that_the_class_does_not_read_is_not_read(tmp_path: Path) -> None:
+    reading = read(write(tmp_path, {"partial_rotary_factor": 0.5}))
+    part = reading.layers[0].parts[0]
+    assert part.rotary_dim.value == reading.layers[0].head_dim.value
+    assert "partial_rotary_factor is 0.5; llama does not read it" in " ".join(reading.warnings)

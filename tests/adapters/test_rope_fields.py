@@ -903,8 +903,8 @@ def test_bad_numbers_that_may_be_zero(name: str, value: Any) -> None:
             "config: rope_scaling has no low_freq_factor; expected a positive number",
         ),
         (
-            {"rope_scaling": LLAMA3 | {"rope_type": "llama3", "low_freq_factor": 4.0}},
-            "config: rope_scaling.high_freq_factor is 4.0; expected more than low_freq_factor, 4",
+            {"rope_scaling": LLAMA3 | {"rope_type": "llama3", "low_freq_factor": 5.0}},
+            "config: rope_scaling.high_freq_factor is 4.0; expected at least low_freq_factor, 5",
         ),
         (
             {"rope_scaling": {"type": "su", **LONGROPE, "long_factor": [1.0]}},

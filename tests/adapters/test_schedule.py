@@ -62,7 +62,6 @@ def test_stated_layer_types_count_before_any_rule() -> None:
 
 def test_each_architecture_has_its_own_period() -> None:
     assert windows(kinds("gemma2", {"sliding_window": 8}, 4)) == [8, None, 8, None]
-    assert windows(kinds("gemma3", {"sliding_window": 8}, 7)) == [8, 8, 8, 8, 8, None, 8]
     assert windows(kinds("cwm", {"sliding_window": 8}, 5)) == [None, 8, 8, 8, None]
 
 

@@ -255,3 +255,14 @@ def test_a_partial_rotation_leaves_the_other_channels() -> None:
 def test_odd_dimensions_are_refused(rotary_dim: int) -> None:
     with pytest.raises(ValueError, match="positive even number"):
         linear_frequencies(rotary_dim, 1e4, 2.0, LIKE)
+
+
+def test_llama3_with_an_empty_band_keeps_or_stretches() -> None:
+    """Llama 4 Scout states both factors as 1."""
+    like = np.zeros(0)
+    plain = llama3_frequencies(16, 500.0, 1.0, 1.0, 1.0, 64, like).inv_freq
+    found = llama3_frequencies(16, 500.0, 16.0, 1.0, 1.0, 64, like).inv_freq
+    kept = 64 * plain / (2 * np.pi) > 1.0
+    assert kept.any()
+    assert not kept.all()
+    np.testing.assert_allclose(found, np.where(kept, plain, plain / 16))
