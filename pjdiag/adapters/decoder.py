@@ -157,6 +157,9 @@ class DecoderAdapter:
             partial_fields=self.map.partial_fields,
             source=self.map.defaults_source,
             max_position_embeddings=fields.defaults.get("max_position_embeddings"),
+            original_length=None
+            if self.map.rope_parameters
+            else fields.defaults.get("original_max_position_embeddings"),
             theta_fields=self.map.theta_fields,
             reads_mscale_all_dim=self.map.reads_mscale_all_dim,
             scaled_layer_types=self.map.scaled_layer_types or None,

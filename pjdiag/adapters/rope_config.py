@@ -66,6 +66,8 @@ class RopeDefaults:
     """Bases of an architecture that keys its rope by layer type; they go before ``theta``."""
     partial_rotary_factor: float = 1.0
     """Share of a head's channels that turn."""
+    original_length: int | None = None
+    """The class's length before the extension, in tokens."""
     max_position_embeddings: int | None = None
     source: str = "transformers default"
     """Provenance of whatever is taken from here."""

@@ -167,6 +167,9 @@ def _theta(
         names += defaults.theta_fields
     stated = [settings.get("rope_theta")]
     stated += [Sourced(config.get(name), f"config: {name}") for name in names]
+    if stated[0].source.startswith(defaults.source):
+        # Settings that the class fills in: what the file states takes their place.
+        stated = [found for found in stated[1:] if found.value is not None] or stated
     read = [
         Sourced(read_number(found.value, found.source), found.source)
         for found in stated

@@ -90,7 +90,7 @@ class RopeOptions:
         found = self.settings.get(ORIGINAL_LENGTH)
         if found.value is not None:
             return read_length(found.value, found.source)
-        return self.longest()
+        return self.defaults.original_length or self.longest()
 
     def stretch(self, original: int) -> float:
         """The stated factor, else the longest position over the original length."""

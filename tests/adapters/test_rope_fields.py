@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryE
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 from transformers.models.stablelm.modeling_stablelm import StableLmRotaryEmbedding
 
+from pjdiag.adapters.protocol import Sourced
 from pjdiag.adapters.rope_fields import (
     ALIASES,
     NO_FREQUENCIES,
@@ -1053,3 +1055,23 @@ def test_train_length_from_the_architecture() -> None:
 def test_train_length_refuses(value: Any) -> None:
     with pytest.raises(CheckpointError, match="expected a positive"):
         train_length({"max_position_embeddings": value})
+
+
+def test_a_stated_base_goes_before_one_that_the_class_fills_in():
+    """gpt-oss brings YaRN of its own; a base in the file still counts."""
+    yarn = {"rope_type": "yarn", "factor": 32.0, "rope_theta": 150000.0}
+    yarn["original_max_position_embeddings"] = 4096
+    config = {"rope_theta": 500.0, "max_position_embeddings": 131072}
+    found = rope_fields(config, 16, defaults=RopeDefaults(theta=150000.0, parameters=yarn))
+    assert found.theta == Sourced(500.0, "config: rope_theta")
+    assert found.rope_type.value == "yarn"
+    assert found.warnings == ()
+
+
+def test_longrope_takes_the_classes_length_where_none_is_stated():
+    """Phi-3's class has 4096: the factor on cos and sin follows from it."""
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    config = {"rope_theta": 1e4, "rope_scaling": {"type": "longrope", **factors}}
+    config["max_position_embeddings"] = 8192
+    found = rope_fields(config, 16, eval_length=512, defaults=RopeDefaults(original_length=4096))
+    assert found.attention_factor.value == pytest.approx((1 + math.log(2) / math.log(4096)) ** 0.5)
