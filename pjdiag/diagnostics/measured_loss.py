@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.diagnostics.ledger import Ledger
 from pjdiag.diagnostics.loss_engines import Engine, Text
 from pjdiag.diagnostics.progress import Estimate, Steps
 from pjdiag.diagnostics.run_cost import (
@@ -23,13 +24,15 @@ from pjdiag.diagnostics.windows import bootstrap_interval
 from pjdiag.results import Row, Skipped
 from pjdiag.terms import Bucket, Mechanism, Scope
 
+Spans: TypeAlias = tuple[Bucket, ...]
+"""``all`` first."""
+
 
 @dataclass(frozen=True)
 class FoundLoss:
     """Figures of one length."""
 
-    buckets: tuple[Bucket, ...]
-    """``all`` first."""
+    buckets: Spans
     by_window: NDArray[np.float64]
     """``[windows, buckets]``: mean loss."""
     attention: Mapping[int, NDArray[np.float64]] | None
@@ -110,37 +113,65 @@ class MeasuredLoss:
             most = max(most, needed)
         return Estimate(seconds_needed(self._try, plans), most)
 
-    def of(
+    def measure(
         self,
         plan: WindowPlan,
         starts: NDArray[np.int64],
-        buckets: tuple[Bucket, ...],
+        spans: Spans,
+        ledger: Ledger,
         steps: Steps,
-    ) -> FoundLoss:
+    ) -> None:
         """Every window of one length, ``plan.batch`` at a time; ``starts`` ``[windows, 2]``."""
-        spans = (Bucket("all", 0, plan.length - 1), *buckets)
-        edges = [(span.first, span.last) for span in spans]
-        losses: list[NDArray[np.float64]] = []
+        for name, batch in _batches(plan, starts):
+            ledger.part(name, lambda batch=batch: self._batch(batch, plan.length, spans))  # type: ignore[misc]
+            steps.advance(len(batch) * cost(plan.length))
+
+    def found(
+        self, plan: WindowPlan, starts: NDArray[np.int64], spans: Spans, ledger: Ledger
+    ) -> FoundLoss | None:
+        """What the ledger has of one length; None where that is nothing."""
+        kept = [
+            (len(batch), ledger.figures[name])
+            for name, batch in _batches(plan, starts)
+            if name in ledger.figures
+        ]
+        if not kept:
+            return None
+        windows = sum(size for size, _ in kept)
         attention: dict[int, NDArray[np.float64]] = {}
-        offsets = np.arange(plan.length + 1)
-        for first in range(0, plan.windows, plan.batch):
-            chosen = starts[first : first + plan.batch]
-            tokens = self._rows[chosen[:, :1], chosen[:, 1:] + offsets]
-            found = self._engine.evaluate(tokens, edges if self._attention else None)
-            losses += [
-                np.stack(
-                    [found.by_position[:, low : high + 1].mean(axis=1) for low, high in edges], 1
-                )
-            ]
-            for layer, figures in (found.attention or {}).items():
-                share = figures * (len(chosen) / plan.windows)
-                attention[layer] = attention.get(layer, 0.0) + share
-            steps.advance(len(chosen) * cost(plan.length))
+        for size, figures in kept:
+            for layer, means in figures["attention"].items():
+                share = np.asarray(means, dtype=np.float64) * (size / windows)
+                attention[int(layer)] = attention.get(int(layer), 0.0) + share
+        losses = [np.asarray(figures["losses"], dtype=np.float64) for _, figures in kept]
         return FoundLoss(spans, np.concatenate(losses), attention or None)
+
+    def _batch(self, starts: NDArray[np.int64], length: int, spans: Spans) -> dict[str, Any]:
+        edges = [(span.first, span.last) for span in spans]
+        tokens = self._rows[starts[:, :1], starts[:, 1:] + np.arange(length + 1)]
+        found = self._engine.evaluate(tokens, edges if self._attention else None)
+        means = [found.by_position[:, low : high + 1].mean(axis=1) for low, high in edges]
+        attention = found.attention or {}
+        return {
+            "losses": np.stack(means, axis=1).tolist(),
+            "attention": {str(layer): figures.tolist() for layer, figures in attention.items()},
+        }
 
     def _try(self, length: int) -> None:
         spans = [(0, length - 1)] if self._attention else None
         self._engine.evaluate(self._rows[:1, : length + 1], spans)
+
+
+def spans_of(buckets: Sequence[Bucket], length: int) -> Spans:
+    """The whole window, named ``all``, and its buckets."""
+    return (Bucket("all", 0, length - 1), *buckets)
+
+
+def _batches(
+    plan: WindowPlan, starts: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    for first in range(0, plan.windows, plan.batch):
+        yield f"{plan.length}/{first}", starts[first : first + plan.batch]
 
 
 def cost(length: int) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
+from pjdiag.diagnostics.ledger import Ledger
 from pjdiag.diagnostics.loss_engines import Text, engine
-from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
+from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere, spans_of
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
 from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
@@ -40,6 +41,7 @@ def nll(
     allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Result:
     """Mean negative log-likelihood in nats per token of ``data``.
 
@@ -55,10 +57,12 @@ def nll(
     carry means over windows, positions and heads of each query's entropy, mean distance and sink
     mass; ``effective_support`` is e^(mean entropy). ``batch`` windows are read at once (default:
     about 16,384 tokens). ``announce`` is told what the run will take, before it starts.
+    ``ledger`` keeps the figures of each batch.
 
     Raises DataError for data that cannot be read or hold no window, UsageError for an argument
     out of range or a memory estimate beyond what is available, AdapterError for a checkpoint of
-    which no model can be built.
+    which no model can be built, Interrupted, with the result of the finished batches, where a
+    KeyboardInterrupt ends the run.
     """
     model = engine(reading, allow_pickle=allow_pickle)
     train_length = require_train_length(reading)
@@ -70,39 +74,45 @@ def nll(
         warnings.append(OVERLAP)
     measured = MeasuredLoss(reading, model, text, attention)
     skipped = measured.bad_weights()
-    rows: list[Row] = []
+    spans = {length: spans_of(position_buckets(train_length, length), length) for length in chosen}
+    settings = {
+        "data": text.path,
+        "data_bytes": text.size,
+        "data_tokens": int(text.rows.size),
+        "data_digest": text.digest,
+        "unit": text.unit,
+        "bytes_per_token": text.bytes_per_token,
+        "lengths": list(chosen),
+        "windows": {str(plan.length): plan.windows for plan in plans},
+        "stride": {str(length): length if stride is None else stride for length in chosen},
+        "batch": {str(plan.length): plan.batch for plan in plans},
+        "attention": attention,
+        "confidence": CONFIDENCE,
+        "resamples": RESAMPLES,
+        "seed": seed,
+        "precision": "float32",
+    }
+    kept = Ledger() if ledger is None else ledger
+    kept.begin(
+        {"checkpoint": reading.checkpoint.digest(), "train_length": train_length, **settings},
+        sum(-(-plan.windows // plan.batch) for plan in plans),
+    )
     if not skipped:
         announce(measured.estimate(plans))
         steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
-        for plan in plans:
-            buckets = position_buckets(train_length, plan.length)
-            found = measured.of(plan, starts[plan.length], buckets, steps)
-            if np.isfinite(found.by_window).all():
-                rows += found.rows(reading, plan.length, seed)
-            else:
-                skipped += everywhere(reading, f"the model overflows at {plan.length} tokens")
-    return outcome(
-        reading,
-        "nll",
-        rows,
-        skipped,
-        warnings,
-        data=text.path,
-        data_bytes=text.size,
-        data_tokens=int(text.rows.size),
-        data_digest=text.digest,
-        unit=text.unit,
-        bytes_per_token=text.bytes_per_token,
-        lengths=list(chosen),
-        windows={str(plan.length): plan.windows for plan in plans},
-        stride={str(length): length if stride is None else stride for length in chosen},
-        batch={str(plan.length): plan.batch for plan in plans},
-        attention=attention,
-        confidence=CONFIDENCE,
-        resamples=RESAMPLES,
-        seed=seed,
-        precision="float32",
-    )
+        with kept.stoppable():
+            for plan in plans:
+                measured.measure(plan, starts[plan.length], spans[plan.length], kept, steps)
+    rows: list[Row] = []
+    for plan in plans:
+        found = measured.found(plan, starts[plan.length], spans[plan.length], kept)
+        if found is None:
+            continue
+        if np.isfinite(found.by_window).all():
+            rows += found.rows(reading, plan.length, seed)
+        else:
+            skipped += everywhere(reading, f"the model overflows at {plan.length} tokens")
+    return kept.finish(outcome(reading, "nll", rows, skipped, warnings, **settings))
 
 
 def _starts(text: Text, length: int, stride: int | None, windows: int | None) -> np.ndarray:

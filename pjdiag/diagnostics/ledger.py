@@ -1,0 +1,148 @@
+"""What a long run has finished, part by part: a rerun goes on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pjdiag.errors import DataError, UsageError
+from pjdiag.results import Result
+
+PARTIAL = "partial"
+"""Key of the provenance of an unfinished result."""
+
+FiguresT = TypeVar("FiguresT")
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped; ``result`` holds what it had finished."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+class Ledger:
+    """The parts of one run and their raw figures, which are JSON values.
+
+    A run tells the ledger what it is (``begin``), asks for each part (``part``) within
+    ``stoppable``, and passes its result through ``finish``. Where it is stopped, the result is
+    that of the finished parts, says so, and carries their figures; a ledger made from it gives
+    them back without measuring.
+
+    >>> ledger = Ledger()
+    >>> ledger.begin({"length": 512}, parts=2)
+    >>> with ledger.stoppable():
+    ...     _ = ledger.part("first", lambda: [0.5])
+    ...     raise KeyboardInterrupt
+    >>> try:
+    ...     ledger.finish(Result("nll", {}, {}, ()))
+    ... except Interrupted as stopped:
+    ...     again = Ledger(stopped.result)
+    >>> again.begin({"length": 512}, parts=2)
+    >>> again.part("first", lambda: 1 / 0)
+    [0.5]
+    """
+
+    def __init__(self, earlier: Result | None = None) -> None:
+        """``earlier``: the partial result to go on from.
+
+        Raises DataError where it is no partial result.
+        """
+        self._earlier = None if earlier is None else _partial(earlier)
+        self._identity: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
+        self._parts = 0
+        self._stopped = False
+
+    def begin(self, identity: Mapping[str, Any], parts: int) -> None:
+        """``identity``: all that the figures depend on. ``parts``: how many there are.
+
+        Raises UsageError where the earlier result is of another run.
+        """
+        self._identity = json.loads(json.dumps(identity))
+        self._parts = parts
+        if self._earlier is None:
+            return
+        before = self._earlier["of"]
+        differing = [
+            name
+            for name in sorted({*before, *self._identity})
+            if before.get(name) != self._identity.get(name)
+        ]
+        if differing:
+            raise UsageError(
+                f"the partial result is of another run: {', '.join(differing)} differ",
+                "give the options of the interrupted run, or leave --resume out",
+            )
+        self.figures = dict(self._earlier["figures"])
+
+    def part(self, name: str, measure: Callable[[], FiguresT]) -> FiguresT:
+        """The figures of one part: those kept, or what ``measure`` gives."""
+        if name not in self.figures:
+            self.figures[name] = measure()
+        figures: FiguresT = self.figures[name]
+        return figures
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """A KeyboardInterrupt ends the block and is remembered for ``finish``."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._stopped = True
+
+    def finish(self, result: Result) -> Result:
+        """``result``, where every part is in it. Raises Interrupted where the run was stopped."""
+        if not self._stopped:
+            return result
+        done = {"finished": len(self.figures), "parts": self._parts}
+        figures = _plain_figures(self.figures)
+        kept = {
+            **done,
+            "of": self._identity,
+            "figures": figures,
+            "digest": _digest(self._identity, figures),
+        }
+        warning = f"interrupted: {done['finished']} of {done['parts']} parts are in this result"
+        raise Interrupted(
+            replace(
+                result,
+                provenance={**result.provenance, PARTIAL: kept},
+                warnings=(warning, *result.warnings),
+                _frame=[],
+            )
+        )
+
+
+def _partial(result: Result) -> Mapping[str, Any]:
+    kept = result.provenance.get(PARTIAL)
+    if not isinstance(kept, Mapping) or not all(
+        isinstance(kept.get(name), Mapping) for name in ("of", "figures")
+    ):
+        raise DataError(
+            "the result to go on from is no partial one",
+            "pass what an interrupted run has written, or leave --resume out",
+        )
+    if kept.get("digest") != _digest(kept["of"], kept["figures"]):
+        raise DataError(
+            "the partial result has been changed since it was written",
+            "leave --resume out to start again",
+        )
+    return kept
+
+
+def _plain_figures(figures: Mapping[str, Any]) -> Any:
+    """As they come back from a file: NaN and infinity are None there."""
+    text = json.dumps(figures)
+    return json.loads(text, parse_constant=lambda _: None)
+
+
+def _digest(identity: Any, figures: Any) -> str:
+    """Of what a partial result keeps, to notice damage."""
+    text = json.dumps([identity, figures], sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
