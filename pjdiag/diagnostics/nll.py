@@ -8,24 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.lags import check_lengths
-from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
+from pjdiag.diagnostics.learned_positions import learned_positions
 from pjdiag.diagnostics.ledger import Ledger
-from pjdiag.diagnostics.loss_engines import Text, engine
+from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere, spans_of
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
-from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
-from pjdiag.diagnostics.windows import CONFIDENCE, RESAMPLES, window_starts
-from pjdiag.errors import DataError, UsageError
+from pjdiag.diagnostics.window_plans import OVERLAP, chosen_lengths, text_windows, window_plan
+from pjdiag.diagnostics.windows import CONFIDENCE, RESAMPLES
 from pjdiag.results import Result, Row
 from pjdiag.terms import position_buckets
-
-LONGEST_DEFAULT = 32768
-DEFAULT_LENGTHS = 4
-TOKENS_PER_LENGTH = 131_072
-"""Predicted tokens of each length where the number of windows is not given."""
-OVERLAP = "windows overlap: tokens count more than once, and the intervals are too narrow"
 
 
 def nll(
@@ -67,9 +59,9 @@ def nll(
     model = engine(reading, allow_pickle=allow_pickle)
     train_length = require_train_length(reading)
     text = model.text(data)
-    chosen, warnings = _lengths(lengths, train_length, text, learned_positions(reading))
-    starts = {length: _starts(text, length, stride, windows) for length in chosen}
-    plans = [_plan(length, len(starts[length]), batch) for length in chosen]
+    chosen, warnings = chosen_lengths(lengths, train_length, text, learned_positions(reading))
+    starts = {length: text_windows(text, length, stride, windows) for length in chosen}
+    plans = [window_plan(length, len(starts[length]), batch) for length in chosen]
     if stride is not None and stride < max(chosen):
         warnings.append(OVERLAP)
     measured = MeasuredLoss(reading, model, text, attention)
@@ -113,49 +105,3 @@ def nll(
         else:
             skipped += everywhere(reading, f"the model overflows at {plan.length} tokens")
     return kept.finish(outcome(reading, "nll", rows, skipped, warnings, **settings))
-
-
-def _starts(text: Text, length: int, stride: int | None, windows: int | None) -> np.ndarray:
-    """Row and first token of every window, ``[windows, 2]``: row after row, from its beginning."""
-    most = max(1, TOKENS_PER_LENGTH // length) if windows is None else windows
-    rows, size = text.rows.shape
-    within = window_starts(size, length, length if stride is None else stride, most)
-    needed = -(-most // max(1, len(within)))
-    row, start = np.meshgrid(np.arange(min(rows, needed)), within, indexing="ij")
-    return np.stack([row.ravel(), start.ravel()], axis=1)[:most]
-
-
-def _lengths(
-    asked: Sequence[int] | None, train_length: int, text: Text, positions: int | None
-) -> tuple[tuple[int, ...], list[str]]:
-    """The lengths to measure, and what had to be left out of the default ones."""
-    fits = text.longest_window()
-    count = f"{text.path} holds {fits + 1} {text.unit}s" + (" a row" if len(text.rows) > 1 else "")
-    hint = f"pass --length {fits} or shorter, or a longer text"
-    if asked is not None:
-        lengths = check_lengths(asked)
-        if lengths[-1] > fits:
-            raise DataError(f"{count}; one window of {lengths[-1]} needs {lengths[-1] + 1}", hint)
-        require_positions(lengths[-1], positions)
-        return lengths, []
-    wanted = [train_length]
-    while len(wanted) < DEFAULT_LENGTHS and 4 * wanted[-1] <= LONGEST_DEFAULT:
-        wanted.append(4 * wanted[-1])
-    if positions is not None:
-        wanted = [length for length in wanted if length <= positions] or [positions]
-    kept = [length for length in wanted if length <= fits]
-    if not kept:
-        raise DataError(
-            f"{count}; one window of the train length {train_length} needs {train_length + 1}",
-            hint,
-        )
-    left = [f"{length:,}" for length in wanted if length > fits]
-    message = f"the data hold no window of {', '.join(left)} tokens: left out"
-    return tuple(kept), [message] if left else []
-
-
-def _plan(length: int, windows: int, batch: int | None) -> WindowPlan:
-    if batch is not None and batch < 1:
-        raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
-    most = max(1, BATCH_TOKENS // length) if batch is None else batch
-    return WindowPlan(length, windows, min(windows, most))

@@ -1,0 +1,70 @@
+"""Which windows of a text are read: lengths, first tokens, and how many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.learned_positions import require_positions
+from pjdiag.diagnostics.loss_engines import Text
+from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
+from pjdiag.diagnostics.windows import window_starts
+from pjdiag.errors import DataError, UsageError
+
+LONGEST_DEFAULT = 32768
+DEFAULT_LENGTHS = 4
+TOKENS_PER_LENGTH = 131_072
+"""Predicted tokens of each length where the number of windows is not given."""
+OVERLAP = "windows overlap: tokens count more than once, and the intervals are too narrow"
+
+
+def text_windows(text: Text, length: int, stride: int | None, windows: int | None) -> np.ndarray:
+    """Row and first token of every window, ``[windows, 2]``: row after row, from its beginning."""
+    most = max(1, TOKENS_PER_LENGTH // length) if windows is None else windows
+    rows, size = text.rows.shape
+    within = window_starts(size, length, length if stride is None else stride, most)
+    needed = -(-most // max(1, len(within)))
+    row, start = np.meshgrid(np.arange(min(rows, needed)), within, indexing="ij")
+    return np.stack([row.ravel(), start.ravel()], axis=1)[:most]
+
+
+def chosen_lengths(
+    asked: Sequence[int] | None, train_length: int, text: Text, positions: int | None
+) -> tuple[tuple[int, ...], list[str]]:
+    """The lengths to measure, and a warning that names default ones that had to be left out.
+
+    Raises DataError where the data hold no window, UsageError beyond the learned positions.
+    """
+    fits = text.longest_window()
+    count = f"{text.path} holds {fits + 1} {text.unit}s" + (" a row" if len(text.rows) > 1 else "")
+    hint = f"pass --length {fits} or shorter, or a longer text"
+    if asked is not None:
+        lengths = check_lengths(asked)
+        if lengths[-1] > fits:
+            raise DataError(f"{count}; one window of {lengths[-1]} needs {lengths[-1] + 1}", hint)
+        require_positions(lengths[-1], positions)
+        return lengths, []
+    wanted = [train_length]
+    while len(wanted) < DEFAULT_LENGTHS and 4 * wanted[-1] <= LONGEST_DEFAULT:
+        wanted.append(4 * wanted[-1])
+    if positions is not None:
+        wanted = [length for length in wanted if length <= positions] or [positions]
+    kept = [length for length in wanted if length <= fits]
+    if not kept:
+        raise DataError(
+            f"{count}; one window of the train length {train_length} needs {train_length + 1}",
+            hint,
+        )
+    left = [f"{length:,}" for length in wanted if length > fits]
+    message = f"the data hold no window of {', '.join(left)} tokens: left out"
+    return tuple(kept), [message] if left else []
+
+
+def window_plan(length: int, windows: int, batch: int | None) -> WindowPlan:
+    """How many windows are read, and how many at once. Raises UsageError for no batch."""
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
+    most = max(1, BATCH_TOKENS // length) if batch is None else batch
+    return WindowPlan(length, windows, min(windows, most))
