@@ -60,6 +60,18 @@ class Runner(Protocol):
         Raises AdapterError for a model that predicts no next token.
         """
 
+    def next_log_probabilities(
+        self, ids: NDArray[np.int64], candidates: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """``[B, C]``: log-probability of each of ``candidates`` ``[B, C]`` as the token after
+        ``ids`` ``[B, T]``.
+
+        Raises AdapterError for a model that predicts no next token.
+        """
+
+    def head_positions(self, length: int) -> int:
+        """Positions of ``length`` tokens whose logits ``next_log_probabilities`` computes."""
+
     def fresh(self, seed: int) -> Runner:
         """The same architecture, freshly initialised."""
 

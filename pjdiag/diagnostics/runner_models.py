@@ -89,6 +89,19 @@ class ByteRunner:
 
         return evaluate(self.model, ids).losses
 
+    def next_log_probabilities(
+        self, ids: NDArray[np.int64], candidates: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """``[B, C]``, from ``ids`` ``[B, T]`` and ``candidates`` ``[B, C]``."""
+        from pjdiag.models.evaluation import next_log_probabilities
+
+        return next_log_probabilities(self.model, ids, candidates)
+
+    def head_positions(self, length: int) -> int:
+        """The last one only."""
+        del length
+        return 1
+
     def fresh(self, seed: int) -> ByteRunner:
         """The same architecture, freshly initialised."""
         from pjdiag.models.causal_lm import CausalLM
@@ -175,6 +188,20 @@ class TransformersRunner:
         from pjdiag.models.huggingface import execution
 
         return execution.losses(self.model, ids)
+
+    def next_log_probabilities(
+        self, ids: NDArray[np.int64], candidates: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """``[B, C]``, from ``ids`` ``[B, T]`` and ``candidates`` ``[B, C]``."""
+        from pjdiag.models.huggingface import execution
+
+        return execution.next_log_probabilities(self.model, ids, candidates)
+
+    def head_positions(self, length: int) -> int:
+        """The last one only, where the architecture lets its head be split."""
+        from pjdiag.models.huggingface import execution
+
+        return 1 if execution.splits_head(self.model) else length
 
     def fresh(self, seed: int) -> TransformersRunner:
         """The same architecture, freshly initialised."""

@@ -68,6 +68,28 @@ def evaluate(
     return Evaluated(losses.double().numpy(), torch.stack(layers).numpy() if layers else None)
 
 
+@torch.no_grad()
+def next_log_probabilities(
+    model: CausalLM, ids: NDArray[np.int64], candidates: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """``[B, C]``: log-probability of each of ``candidates`` ``[B, C]`` as the token after ``ids``.
+
+    ``ids`` is ``[B, T]``. The head is applied to the last position only.
+
+    >>> from pjdiag.models.config import ModelConfig
+    >>> model = CausalLM(ModelConfig(embed_dim=16, num_heads=2, layers=1))
+    >>> every = next_log_probabilities(model, np.zeros((1, 9), np.int64), np.arange(256)[None])
+    >>> every.shape, round(float(np.exp(every).sum()), 6)
+    ((1, 256), 1.0)
+    """
+    states = model.hidden(torch.from_numpy(np.asarray(ids, dtype=np.int64)))[:, -1]
+    wanted = torch.from_numpy(np.ascontiguousarray(candidates))
+    found: NDArray[np.float64] = (
+        model.head(states).log_softmax(-1).gather(1, wanted).double().numpy()
+    )
+    return found
+
+
 def _losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> Tensor:
     pieces = [
         cross_entropy(model.head(part).mT, target, reduction="none")

@@ -52,11 +52,7 @@ def losses(
 
     Raises AdapterError for a model without a head that predicts the next token.
     """
-    if not predicts_next(model):
-        raise AdapterError(
-            f"{type(model).__name__} predicts no next token; its loss is not defined",
-            "pass a causal language model",
-        )
+    _require_next(model)
     inputs = _inputs(model, ids[:, :-1], None, counts=True)
     wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:]))
     found = [
@@ -67,6 +63,30 @@ def losses(
     ]
     by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().numpy()
     return by_position
+
+
+@torch.no_grad()
+def next_log_probabilities(
+    model: Any, ids: NDArray[np.int64], candidates: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """``[B, C]``: log-probability of each of ``candidates`` ``[B, C]`` as the token after ``ids``.
+
+    ``ids`` is ``[B, T]``. The head is applied to the last position only, where the model lets it.
+    Raises AdapterError for a model without a head that predicts the next token.
+    """
+    _require_next(model)
+    inputs = _inputs(model, ids, None, counts=True)
+    if splits_head(model):
+        inputs["logits_to_keep"] = 1
+    logits = model(**inputs).logits[:, -1].float()
+    wanted = torch.from_numpy(np.ascontiguousarray(candidates))
+    found: NDArray[np.float64] = logits.log_softmax(-1).gather(1, wanted).double().numpy()
+    return found
+
+
+def splits_head(model: Any) -> bool:
+    """Whether the model's head can be applied to some positions only."""
+    return "logits_to_keep" in inspect.signature(model.forward).parameters
 
 
 def fresh(model: Any, seed: int) -> Any:
@@ -90,6 +110,14 @@ def vocabulary(model: Any) -> int:
 def predicts_next(model: Any) -> bool:
     """Whether ``model`` is causal and has a language modelling head."""
     return model.get_output_embeddings() is not None and model.base_model is not model
+
+
+def _require_next(model: Any) -> None:
+    if not predicts_next(model):
+        raise AdapterError(
+            f"{type(model).__name__} predicts no next token; its loss is not defined",
+            "pass a causal language model",
+        )
 
 
 def num_heads(model: Any) -> int:
@@ -122,8 +150,7 @@ def _logits(model: Any, inputs: dict[str, Any], elements: int) -> Iterator[tuple
     """First position and logits ``[B, positions, V]`` of one part of the window after another."""
     batch, length = inputs["input_ids"].shape
     at_once = max(1, elements // (batch * vocabulary(model)))
-    split = "logits_to_keep" in inspect.signature(model.forward).parameters
-    if at_once >= length or not split:
+    if at_once >= length or not splits_head(model):
         yield 0, model(**inputs).logits
         return
     with _run_once(model.base_model):

@@ -1,0 +1,279 @@
+"""Does a model retrieve a value by its key, at each length and depth?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.adapters.protocol import Reading
+from pjdiag.diagnostics.in_model_contexts import (
+    Context,
+    RetrievalTask,
+    draw_context,
+    require_room,
+)
+from pjdiag.diagnostics.in_model_cost import bad_weights, estimated
+from pjdiag.diagnostics.in_model_tokens import TokenSource, token_source
+from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
+from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.measured_loss import cost, everywhere
+from pjdiag.diagnostics.outcome import outcome
+from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
+from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
+from pjdiag.diagnostics.runner import Runner, runner
+from pjdiag.diagnostics.scopes import model_row
+from pjdiag.errors import UsageError
+from pjdiag.results import Result, Row
+
+CONFIDENCE = 0.95
+DEFAULT_LENGTHS = (512, 2048)
+"""Where the train length is unknown or longer; no default length exceeds the last."""
+DEPTH_STEPS = 10**9
+"""A depth enters the seed of a trial in parts of this size."""
+
+Outcomes = list[list[float] | None]
+"""Rank and top-1 of each trial; None where a log-probability is not finite."""
+
+
+def in_model(
+    reading: Reading,
+    task: RetrievalTask,
+    lengths: Sequence[int] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    *,
+    batch: int | None = None,
+    seed: int = 0,
+    allow_pickle: bool = False,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
+) -> Result:
+    """Key-value retrieval with hard negatives by the running model; no tokenizer is needed.
+
+    A context of T tokens holds a key of K tokens and its value at a chosen depth, pairs with
+    other values whose keys differ from it in exactly one token, and ends with the key. The
+    candidates are the values of these C pairs, ranked by the log-probability of the token after
+    the context; equal ones share their ranks. ``top1`` is the share of trials in which the right
+    value is first, ``mean_rank`` its mean rank; chance is 1/C and (C + 1)/2. Intervals are
+    Wilson's at 95%; ``above_chance`` asks for one that allows for the number of rows
+    (Bonferroni). A row whose depth is null is of all depths together.
+
+    Tokens are drawn from the vocabulary without the special ones that the configuration names;
+    with ``data``, filler is a passage of it, and keys and values are of its tokens. ``lengths``:
+    default L and 4 L, none above 2,048 tokens. A trial depends on ``seed``, its length, depth
+    and number alone. ``batch`` contexts are read at once (default: about 16,384 tokens).
+    ``announce`` is told what the run will take, before it starts.
+
+    Raises UsageError for an argument out of range, a length that learned positions do not reach
+    or a memory estimate beyond what is available, DataError for data that cannot be read,
+    AdapterError for a checkpoint of which no model can be built or that predicts no next token.
+    """
+    positions = learned_positions(reading)
+    chosen = _lengths(lengths, reading.train_length.value, positions, task)
+    model = runner(reading, allow_pickle=allow_pickle)
+    source = token_source(model, reading.checkpoint.config, data)
+    for length in chosen:
+        require_positions(length, positions)
+        require_room(task, length, source.ids)
+        source.require_filler(length - task.occupied)
+    plans = [_plan(length, task, batch) for length in chosen]
+    settings = _settings(task, source, plans, seed, model.unit)
+    parts = list(_parts(plans, task))
+    kept = Ledger() if ledger is None else ledger
+    kept.begin({"checkpoint": reading.checkpoint.digest(), **settings}, parts=len(parts))
+    found: dict[tuple[int, float], Outcomes] = {}
+    skipped = bad_weights(reading, model)
+    if not skipped:
+        announce(estimated(reading, model, source.ids, plans))
+        steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
+        asked = Questions(model, task, source, seed)
+        with kept.stoppable():
+            for part in parts:
+                outcomes = kept.part(part.name, lambda part=part: asked.of(part))  # type: ignore[misc]
+                found.setdefault((part.length, part.depth), []).extend(outcomes)
+                steps.advance(len(part.trials) * cost(part.length))
+    for length in sorted({length for (length, _), trials in found.items() if None in trials}):
+        skipped += everywhere(reading, f"the model overflows at {length} tokens")
+        found = {key: trials for key, trials in found.items() if key[0] != length}
+    rows = rows_of(task, {key: np.asarray(trials) for key, trials in found.items()})
+    return kept.finish(outcome(reading, "probe", rows, skipped, **settings))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Contexts of one length and depth that are read at once."""
+
+    length: int
+    depth: float
+    trials: range
+
+    @property
+    def name(self) -> str:
+        """In a ledger."""
+        return f"{self.length}/{self.depth}/{self.trials.start}"
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A model, and what it is asked."""
+
+    model: Runner
+    task: RetrievalTask
+    source: TokenSource
+    seed: int
+
+    def contexts(self, part: Part) -> list[Context]:
+        """The contexts of a part, each from a seed of its own."""
+        depth = round(part.depth * DEPTH_STEPS)
+        return [
+            draw_context(
+                self.task,
+                part.length,
+                part.depth,
+                self.source.ids,
+                self.source.filler,
+                np.random.default_rng([self.seed, part.length, depth, trial]),
+            )
+            for trial in part.trials
+        ]
+
+    def of(self, part: Part) -> Outcomes:
+        """Rank and top-1 of each trial of a part."""
+        drawn = self.contexts(part)
+        found = self.model.next_log_probabilities(
+            np.stack([context.ids for context in drawn]),
+            np.stack([context.candidates for context in drawn]),
+        )
+        return ranked(found)
+
+
+def ranked(log_probabilities: NDArray[np.float64]) -> Outcomes:
+    """Rank of the first of each row ``[B, C]``, from 1 on, and whether it is the highest.
+
+    Of m equal ones each has the mean of their ranks and a share 1/m of the first place.
+
+    >>> ranked(np.asarray([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0]]))
+    [[1.0, 1.0], [1.5, 0.5], [3.0, 0.0]]
+    """
+    finite = np.isfinite(log_probabilities).all(axis=1)
+    right, others = log_probabilities[:, :1], log_probabilities[:, 1:]
+    better, equal = (others > right).sum(axis=1), (others == right).sum(axis=1)
+    first = np.where(better == 0, 1 / (1 + equal), 0.0)
+    pairs = zip((1 + better + equal / 2).tolist(), first.tolist(), strict=True)
+    return [list(pair) if sound else None for pair, sound in zip(pairs, finite, strict=True)]
+
+
+def wilson(share: float, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's interval of a share that was found in ``trials``.
+
+    >>> [round(end, 4) for end in wilson(0.5, 10)]
+    [0.2366, 0.7634]
+    """
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    spread = z * z / trials
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * ((share * (1 - share) + spread / 4) / trials) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def rows_of(
+    task: RetrievalTask, found: Mapping[tuple[int, float], NDArray[np.float64]]
+) -> Iterator[Row]:
+    """Rows of every length: each depth, then all depths together.
+
+    ``found``: length and depth -> ``[trials, 2]``, rank and top-1.
+    """
+    lengths = sorted({length for length, _ in found})
+    cells = {
+        (length, depth): outcomes
+        for length in lengths
+        for depth, outcomes in _with_all(
+            {depth: each for (own, depth), each in found.items() if own == length}
+        )
+    }
+    for (length, depth), outcomes in cells.items():
+        rank, top1 = outcomes.mean(axis=0).tolist()
+        low, high = wilson(top1, len(outcomes))
+        strict, _ = wilson(top1, len(outcomes), 1 - (1 - CONFIDENCE) / len(cells))
+        yield model_row(
+            variant=None,
+            family=None,
+            precision=None,
+            eval_length=length,
+            bucket=None,
+            depth=depth,
+            top1=top1,
+            chance=task.chance,
+            trials=len(outcomes),
+            ci_low=low,
+            ci_high=high,
+            mean_rank=rank,
+            above_chance=strict > task.chance,
+        )
+
+
+def _with_all(
+    by_depth: Mapping[float, NDArray[np.float64]],
+) -> Iterator[tuple[float | None, NDArray[np.float64]]]:
+    yield from by_depth.items()
+    if len(by_depth) > 1:
+        yield None, np.concatenate(list(by_depth.values()))
+
+
+def _parts(plans: Sequence[WindowPlan], task: RetrievalTask) -> Iterator[Part]:
+    for plan in plans:
+        for depth in task.depths:
+            for first in range(0, task.trials, plan.batch):
+                yield Part(plan.length, depth, range(first, min(first + plan.batch, task.trials)))
+
+
+def _plan(length: int, task: RetrievalTask, batch: int | None) -> WindowPlan:
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
+    most = max(1, BATCH_TOKENS // length) if batch is None else batch
+    return WindowPlan(length, task.trials * len(task.depths), min(task.trials, most))
+
+
+def _lengths(
+    asked: Sequence[int] | None,
+    train_length: int | None,
+    positions: int | None,
+    task: RetrievalTask,
+) -> tuple[int, ...]:
+    if asked is not None:
+        return check_lengths(asked)
+    most = min(DEFAULT_LENGTHS[-1], positions or DEFAULT_LENGTHS[-1])
+    wanted = DEFAULT_LENGTHS if train_length is None else (train_length, 4 * train_length)
+    fitting = [length for length in wanted if task.shortest <= length <= most]
+    fitting = fitting or [length for length in DEFAULT_LENGTHS if length <= most]
+    return check_lengths(fitting or [most])
+
+
+def _settings(
+    task: RetrievalTask, source: TokenSource, plans: Sequence[WindowPlan], seed: int, unit: str
+) -> dict[str, Any]:
+    return {
+        "in_model": True,
+        "lengths": [plan.length for plan in plans],
+        "depths": list(task.depths),
+        "pairs": task.pairs,
+        "negatives": task.negatives,
+        "trials": task.trials,
+        "key_length": task.key_length,
+        "candidates": task.candidates,
+        "mean_rank_of_chance": task.mean_rank_of_chance,
+        "data": source.path,
+        "data_digest": source.digest,
+        "unit": unit,
+        "batch": {str(plan.length): plan.batch for plan in plans},
+        "confidence": CONFIDENCE,
+        "seed": seed,
+        "run_precision": "float32",
+    }
