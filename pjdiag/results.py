@@ -49,6 +49,21 @@ class Result:
     warnings: tuple[str, ...] = ()
     _frame: list[Any] = field(default_factory=list, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Whose figures these are and how many, on one line; ``rows`` has them all.
+
+        >>> Result("mass", {"path": "run/model.pt"}, {}, ({"scope": "model"},))
+        <Result mass of 'run/model.pt': 1 row, 0 skipped, 0 warnings>
+        """
+        path = str(self.checkpoint.get("path") or "")
+        name = "/".join(path.replace("\\", "/").rstrip("/").split("/")[-2:])
+        of = f" of {name!a}" if name else ""
+        rows, warnings = (
+            f"{len(each)} {word}{'' if len(each) == 1 else 's'}"
+            for each, word in ((self.rows, "row"), (self.warnings, "warning"))
+        )
+        return f"<Result {self.diagnostic}{of}: {rows}, {len(self.skipped)} skipped, {warnings}>"
+
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns of the rows, scope first."""

@@ -115,7 +115,7 @@ def _blocks(content: Page, target: Target) -> Iterator[Text | RichTable]:
         if table.note:
             yield text(table.note, "dim")
         if table.hidden:
-            yield text(f"{table.hidden:,} more rows: --all", "dim")
+            yield text(f"{table.left_out}: --all prints them", "dim")
     if content.warnings or content.skipped:
         yield Text("")
     for warning in content.warnings:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from pjdiag.render.tables import BLANK, Cell, Header, Table
+from pjdiag.render.tables import BLANK, Cell, Table
 from pjdiag.render.text import encodable, visible
+from pjdiag.render.wrapping import narrowed, stacked, text_width
 
 WIDE_GAP, NARROW_GAP = 2, 1
 """Blank columns between cells."""
@@ -73,9 +74,11 @@ class Part:
         return _total(_widths(self.table), self.gap)
 
     def text_lines(self) -> Iterator[str]:
-        """The padded cells of each line, side by side."""
+        """The padded cells of each line, side by side; a cell may take several lines."""
+        widths = _widths(self.table)
         for line in self.table.lines:
-            yield (" " * self.gap).join(cell.text for cell in line).rstrip()
+            for texts in stacked(line, widths):
+                yield (" " * self.gap).join(texts).rstrip()
 
     def header_lines(self) -> Iterator[str]:
         """The header, its titles standing on the last line."""
@@ -93,8 +96,9 @@ class Part:
 def laid_out(table: Table, width: int, encoding: str) -> Iterator[Part]:
     """``table`` as one part that fits ``width`` columns, or several with the keys repeated.
 
-    Cells hold their bars and only characters that ``encoding`` can write. A part that cannot
-    fit even so is left to wrap; nothing is cut off.
+    Cells hold their bars and only characters that ``encoding`` can write. Words are broken over
+    lines where that spares a split. A part that cannot fit even so is left to wrap; nothing is
+    cut off.
     """
     clean = _points_aligned(_visible(table, encoding))
     glyphs = glyphs_for(encoding)
@@ -102,6 +106,8 @@ def laid_out(table: Table, width: int, encoding: str) -> Iterator[Part]:
         drawn = _with_bars(clean, bar_width, glyphs)
         if _total(_widths(drawn), gap) <= width:
             break
+    else:
+        drawn = narrowed(drawn, width, gap, _widths(drawn))
     for columns in _split(drawn, width, gap):
         part = _without_repeats(columns)
         fits = _total(_widths(part), gap) <= width
@@ -145,14 +151,17 @@ def _justified(table: Table) -> Table:
     widths = _widths(table)
     right = [header.numeric for header in table.headers]
     headers = tuple(
-        replace(h, title="\n".join(_pad(part, widths[i], right[i]) for part in h.title.split("\n")))
-        for i, h in enumerate(table.headers)
+        replace(h, title=_padded(h.title, widths[i], right[i])) for i, h in enumerate(table.headers)
     )
     lines = tuple(
-        tuple(Cell(_pad(cell.text, widths[i], right[i])) for i, cell in enumerate(line))
+        tuple(Cell(_padded(cell.text, widths[i], right[i])) for i, cell in enumerate(line))
         for line in table.lines
     )
     return replace(table, headers=headers, lines=lines)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    return "\n".join(_pad(part, width, right) for part in text.split("\n"))
 
 
 def _pad(text: str, width: int, right: bool) -> str:
@@ -182,21 +191,39 @@ def _with_bars(table: Table, width: int, glyphs: Glyphs) -> Table:
 
 
 def _split(table: Table, width: int, gap: int) -> Iterator[Table]:
-    """Greedy groups of columns, each with the key columns before it."""
+    """As few parts as fit, of columns in order, each with the key columns; as even as can be."""
     widths = _widths(table)
     keys = [index for index, header in enumerate(table.headers) if header.key]
     base = _total([widths[index] for index in keys], gap)
-    chosen: list[int] = []
+    groups = _groups(table, widths, base, gap, width)
+    if len(groups) > 1:
+        low, high = base, width
+        while high - low > 1:  # the narrowest page that takes no more parts
+            middle = (low + high) // 2
+            if len(_groups(table, widths, base, gap, middle)) == len(groups):
+                high = middle
+            else:
+                low = middle
+        groups = _groups(table, widths, base, gap, high)
+    for chosen in groups:
+        yield _columns(table, sorted([*keys, *chosen]))
+
+
+def _groups(
+    table: Table, widths: Sequence[int], base: int, gap: int, width: int
+) -> list[list[int]]:
+    """Columns beside the keys, a new group where one more would not fit."""
+    groups: list[list[int]] = [[]]
     used = base
-    for index in range(len(table.headers)):
-        if index in keys:
+    for index, header in enumerate(table.headers):
+        if header.key:
             continue
-        if chosen and used + gap + widths[index] > width:
-            yield _columns(table, sorted([*keys, *chosen]))
-            chosen, used = [], base
-        chosen.append(index)
+        if groups[-1] and used + gap + widths[index] > width:
+            groups.append([])
+            used = base
+        groups[-1].append(index)
         used += gap + widths[index]
-    yield _columns(table, sorted([*keys, *chosen]))
+    return groups
 
 
 def _columns(table: Table, chosen: Sequence[int]) -> Table:
@@ -225,13 +252,9 @@ def _without_repeats(table: Table) -> Table:
 
 def _widths(table: Table) -> list[int]:
     return [
-        max([_header_width(header), *(cell_len(line[index].text) for line in table.lines)])
+        max([text_width(header.title), *(text_width(line[index].text) for line in table.lines)])
         for index, header in enumerate(table.headers)
     ]
-
-
-def _header_width(header: Header) -> int:
-    return max(cell_len(part) for part in header.title.split("\n"))
 
 
 def _total(widths: Sequence[int], gap: int) -> int:

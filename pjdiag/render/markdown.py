@@ -59,7 +59,7 @@ def _lines(content: Page) -> Iterator[str]:
             yield escaped(table.note)
         if table.hidden:
             yield ""
-            yield f"{table.hidden:,} more rows: `--all`"
+            yield f"{table.left_out}: `--all` prints them"
     if content.warnings or content.skipped:
         yield ""
     for warning in content.warnings:

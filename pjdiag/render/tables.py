@@ -48,6 +48,14 @@ class Table:
     note: str = ""
     hidden: int = 0
     """Lines left out to fit one screen."""
+    last: int = 0
+    """Lines at the end, such as a total, that stay where others are left out."""
+
+    @property
+    def left_out(self) -> str:
+        """How many lines are left out, and what shows them; empty where none is."""
+        total = len(self.lines) + self.hidden
+        return f"{self.hidden:,} of {total:,} rows left out to fit a screen" if self.hidden else ""
 
 
 def text_cell(value: str | None) -> Cell:
@@ -84,7 +92,14 @@ def shorten(tables: Sequence[Table], limit: int = SCREEN_LINES) -> list[Table]:
         index = waiting.pop(0)
         room[index] = min(len(tables[index].lines), max(1, left // (len(waiting) + 1)))
         left -= room[index]
-    return [
-        replace(table, lines=table.lines[: room[index]], hidden=len(table.lines) - room[index])
-        for index, table in enumerate(tables)
-    ]
+    return [_cut(table, room[index]) for index, table in enumerate(tables)]
+
+
+def _cut(table: Table, room: int) -> Table:
+    """``table`` with ``room`` lines: the first, and those at its end that stay."""
+    hidden = len(table.lines) - room
+    if hidden <= 0:
+        return table
+    last = min(table.last, room - 1)
+    lines = (*table.lines[: room - last], *table.lines[len(table.lines) - last :])
+    return replace(table, lines=lines, hidden=hidden)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjdiag.render.tables import BLANK, SCREEN_LINES, Header, Table, shorten
+from pjdiag.render.tables import BLANK, SCREEN_LINES, Cell, Header, Table, shorten
 
 
 def of_length(number: int) -> Table:
@@ -22,3 +22,11 @@ def test_what_is_shown_and_what_is_hidden_are_all_lines(lengths: list[int]) -> N
 def test_two_long_tables_share_the_screen() -> None:
     short = shorten([of_length(99), of_length(99)])
     assert [len(table.lines) for table in short] == [12, 12]
+
+
+def test_a_total_at_the_end_stays() -> None:
+    lines = tuple((Cell(str(number)),) for number in range(100))
+    (short,) = shorten([Table("t", (Header("a"),), lines, last=2)])
+    assert [line[0].text for line in short.lines][-3:] == ["21", "98", "99"]
+    assert short.left_out == "76 of 100 rows left out to fit a screen"
+    assert Table("t", (Header("a"),), lines).left_out == ""

@@ -70,4 +70,4 @@ def table_html(each: Table) -> Iterator[str]:
     if each.note:
         yield f'<p class="note">{text(each.note)}</p>'
     if each.hidden:
-        yield f'<p class="note">{each.hidden:,} more rows with <code>--all</code>.</p>'
+        yield f'<p class="note">{each.left_out}; <code>--all</code> prints them.</p>'

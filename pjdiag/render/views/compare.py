@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from pjdiag.terms import DIAGNOSTICS, KEYS, SECTOR_TITLES, Scope, Sector
 
 POOLED = "fj+lc"
 WHOLE = "all"
+LENGTHS = ("window", "eval_length")
 TRACED = 7
 """Figures that are followed over the steps."""
 TITLES = {Scope.MODEL: "the model", Scope.LAYER: "layers", Scope.HEAD: "heads"}
@@ -74,8 +75,8 @@ def figure_title(row: Row) -> str:
     return FIGURES.get(name) or name.replace("_", " ")
 
 
-def subject(row: Row, *, family: bool = False) -> str:
-    """What a figure speaks of, from the keys of its row.
+def subject(row: Row, *, family: bool = False, without: Collection[str] = ()) -> str:
+    """What a figure speaks of, from the keys of its row, those in ``without`` left out.
 
     >>> subject({"measured": "mass", "figure": "order_share", "sector": "fj", "jet_order": 2})
     'Fourier-jet, order 2'
@@ -83,7 +84,9 @@ def subject(row: Row, *, family: bool = False) -> str:
     parts = []
     for key in KEYS[row["measured"]]:
         value = row.get(key)
-        if value is None or value is False or (key == "family" and not family):
+        if value is None or value is False or key in without:
+            continue
+        if key == "family" and not family:
             continue
         if (key, value) in (("lag_weights", "uniform"), ("variant", "checkpoint")):
             continue
@@ -226,6 +229,9 @@ def _differences(
     noisy = any(row["noise"] is not None for row in moved)
     families = len({row.get("family") for row in moved}) > 1
     several = len({row["measured"] for row in moved}) > 1
+    lengths = {row.get("window") or row.get("eval_length") for row in moved}
+    (length,) = lengths if len(lengths) == 1 else (None,)
+    without = LENGTHS if length is not None else ()
     headers = (
         *((Header("where", key=True),) if scope != Scope.MODEL else ()),
         *((Header("diagnostic", key=True),) if several else ()),
@@ -243,7 +249,7 @@ def _differences(
         cells += [Cell(str(row["measured"]))] if several else []
         cells += [
             Cell(figure_title(row)),
-            Cell(subject(row, family=families)),
+            Cell(subject(row, family=families, without=without)),
             Cell(value_text(row, row["value_a"])),
             Cell(value_text(row, row["value_b"])),
             Cell(_signed(row)),
@@ -254,6 +260,7 @@ def _differences(
         cells.append(BLANK if relative is None else Cell(_percent_change(relative)))
         lines.append(tuple(cells))
     title = f"{TITLES[scope].capitalize()}: what moved from {first} to {other}"
+    title += f", at {numbers.count(length)} tokens" if length is not None else ""
     return Table(title, headers, tuple(lines), NOTE + (NOISE_NOTE if noisy else ""))
 
 

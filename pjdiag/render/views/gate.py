@@ -25,8 +25,8 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     compared = any(row.get("baseline") is not None for row in result.rows)
     noted = any(row.get("reason") for row in result.rows)
     headers = (
-        Header("status", key=True),
-        Header("rule", key=True),
+        Header("status", key=True, group=True),
+        Header("rule", key=True, group=True),
         Header("where", key=True),
         Header("figure", numeric=True),
         Header("required"),

@@ -29,9 +29,11 @@ SCALE = (
     ("phase\nper lag", "local_phase_ratio"),
     ("far span\n(rad)", "far_phase_span"),
     ("phases\ncollide", "wrapped_collision"),
-    ("condition\nnumber", "condition_number"),
+    ("cond.\nnumber", "condition_number"),
 )
 SHARES = ("int8_error_order", "int4_error_order", "wrapped_collision")
+ROUGH = 1e4
+"""Condition numbers from here on are written as powers of ten: only the power matters."""
 MEANS = "lines of several heads are means over them; the largest bias is the largest"
 NOTE = (
     "far = upper half of the window; phase per lag is 1 where the carrier keeps turning; errors "
@@ -105,4 +107,7 @@ def _cell(row: Row, name: str) -> Cell:
         return Cell("singular")
     if value is None:
         return BLANK
+    if name == "condition_number" and value >= ROUGH:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return Cell(f"{mantissa}e{int(exponent)}")
     return bare_share(value) if name in SHARES else figure_cell(value)
