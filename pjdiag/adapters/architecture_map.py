@@ -10,6 +10,7 @@ from typing import Any
 from pjdiag.adapters.config_fields import DEFAULT_SOURCE
 from pjdiag.adapters.fused import LAYOUTS
 from pjdiag.adapters.map_files import Stated, stated_maps, unusable
+from pjdiag.adapters.rope_config import READERS
 
 PREFIXES = (
     "model.",
@@ -28,6 +29,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "qk_norm_over": ("head", "projection"),
     "qk_norm_layers": ("all", "rotating"),
     "rope_layout": ("half", "interleaved", ""),
+    "rope_reader": READERS,
     "rope_layers": ("all", "listed", "windowed", "windowed_or_all"),
     "window_layers": ("none", "all", "listed"),
     "full_layer": ("last", "first"),
@@ -124,9 +126,17 @@ class ArchitectureMap:
     theta_by_layer_type: Mapping[str, float] | None = None
     """Bases of the class where they differ by layer type."""
     theta_fields: tuple[str, ...] = ("rope_theta",)
+    theta_fields_by_layer_type: Mapping[str, str] | None = None
+    """Fields with the base of each layer type, in place of ``theta_fields``."""
     partial_rotary_factor: float = 1.0
     partial_fields: tuple[str, ...] = ()
     """Fields that set the rotated share; empty where the architecture reads none."""
+    rotary_dim_fields: tuple[str, ...] = ()
+    """Fields that set the number of rotated channels; empty where the architecture reads none."""
+    rope_reader: str = "either"
+    """How the class takes its rope settings: ``either``, ``layered`` or ``parameters``."""
+    rope_by_layer_type: bool = False
+    """The class takes settings keyed by layer type, though no window or rotation is listed."""
     rope_parameters: Mapping[str, Any] | None = None
     """What the class sets where the configuration has no rope settings at all."""
     scaled_layer_types: tuple[str, ...] = ()
@@ -168,6 +178,13 @@ class ArchitectureMap:
     """What the configuration class fills in where a field is missing."""
     defaults_source: str = DEFAULT_SOURCE
     """Provenance of ``defaults``."""
+
+    @property
+    def keyed_rope(self) -> bool:
+        """Whether the class takes rope settings that are keyed by layer type."""
+        listed = "listed" in (self.window_layers, self.rope_layers)
+        told = self.rope_by_layer_type or listed or self.layer_types_needed
+        return told and "layer_types" in self.layer_types
 
     def at(self, *, rotates: bool) -> ArchitectureMap:
         """This map as it holds for a layer that rotates or does not."""

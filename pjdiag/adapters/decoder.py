@@ -164,6 +164,11 @@ class DecoderAdapter:
             reads_mscale_all_dim=self.map.reads_mscale_all_dim,
             scaled_layer_types=self.map.scaled_layer_types or None,
             parameters=self.map.rope_parameters or {},
+            reader=self.map.rope_reader,
+            keyed=self.map.keyed_rope,
+            theta_fields_by_layer_type=self.map.theta_fields_by_layer_type,
+            rotary_dim_fields=self.map.rotary_dim_fields,
+            class_name=self.name,
         )
 
     def scale(self, fields: ConfigFields, geometry: Geometry) -> Sourced[float]:
@@ -224,18 +229,8 @@ class DecoderAdapter:
             warnings=(
                 *self.notes(tensors.checkpoint, fields, kind),
                 *(rope.warnings if rope else ()),
-                *self.unread_share(fields),
             ),
         )
-
-    def unread_share(self, fields: ConfigFields) -> list[str]:
-        """A stated share of rotated channels that the architecture does not read."""
-        name = "partial_rotary_factor"
-        settings = fields.config.get("rope_parameters")
-        stated = fields.config.get(name, settings.get(name) if isinstance(settings, dict) else None)
-        if not self.map.rope_layout or self.map.partial_fields or stated in (None, 1, 1.0):
-            return []
-        return [f"config: {name} is {ascii(stated)[:20]}; {self.name} does not read it"]
 
     def softcap(self, fields: ConfigFields) -> Sourced[float | None]:
         """The cap on the logits; None where the configuration sets none."""

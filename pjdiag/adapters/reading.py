@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pjdiag.arguments import require_whole
 from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
 from pjdiag.adapters.registry import detect, registrations
 from pjdiag.errors import InconclusiveError, UsageError
@@ -28,6 +29,8 @@ def read(
     under ``strict`` or the share of layers read is below ``min_coverage``.
     """
     for name, length in (("train length", train_length), ("length", eval_length)):
+        if length is not None:
+            require_whole(length, name)
         if length is not None and length < 2:
             raise UsageError(f"{name} is {length}; expected at least 2 tokens", "pass a larger one")
     known = registrations()

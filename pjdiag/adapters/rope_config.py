@@ -26,6 +26,13 @@ LENGTH_FIELDS = (
     "n_ctx",
 )
 FULL_ATTENTION = "full_attention"
+READERS = ("either", "layered", "parameters")
+"""How a class of transformers 5 takes its rope settings.
+
+``either``: ``rope_scaling`` where it is stated, else ``rope_parameters``; one base for all.
+``layered``: ``rope_parameters`` keyed by layer type, with ``rope_scaling`` laid over some types.
+``parameters``: ``rope_parameters`` or ``rope_scaling``, and no field beside them.
+"""
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 _OPTIONS = frozenset(
     [
@@ -84,6 +91,15 @@ class RopeDefaults:
     where sliding layers have a base of their own."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The ``rope_parameters`` that the class sets where the config has no rope settings at all."""
+    reader: str = ""
+    """How the class takes its settings from the config: one of ``READERS``; empty: not known, and
+    every spelling is read."""
+    keyed: bool = True
+    """Whether the class takes settings that are keyed by layer type."""
+    theta_fields_by_layer_type: Mapping[str, str] | None = None
+    """Fields with the base of each layer type, in place of ``theta_fields``."""
+    class_name: str = "the class"
+    """What to call the architecture in warnings."""
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ from pjdiag.adapters.rope_options import (
     computed,
 )
 from pjdiag.adapters.rope_settings import RopeSettings, rope_settings
+from pjdiag.adapters.unread_rope import unread_fields
 from pjdiag.checkpoint.text import shown
 from pjdiag.errors import CheckpointError
 
@@ -96,6 +97,8 @@ def rope_fields(
     options = RopeOptions(config, settings, defaults, rope_type.value, eval_length, warnings)
     rotary_dim = _rotary_dim(config, head_dim, options)
     inv_freq, attention_factor = _frequencies(options, theta, rotary_dim.value)
+    if defaults.reader:
+        warnings += unread_fields(config, head_dim, defaults, theta.value, rotary_dim.value)
     beta = settings.get("llama_4_scaling_beta")
     if beta.value is not None:
         warnings.append(
@@ -162,12 +165,10 @@ def _theta(
 ) -> Sourced[float | None]:
     """The base: the settings', the layer type's, the config's, the architecture's, or unknown."""
     by_layer_type = defaults.theta_by_layer_type
-    names = _BASES_OF_LAYER_TYPE.get(layer_type or "", ())
-    if layer_type in (None, FULL_ATTENTION) or layer_type not in by_layer_type:
-        names += defaults.theta_fields
     stated = [settings.get("rope_theta")]
+    names = _theta_names(layer_type, defaults)
     stated += [Sourced(config.get(name), f"config: {name}") for name in names]
-    if stated[0].source.startswith(defaults.source):
+    if not defaults.reader and stated[0].source.startswith(defaults.source):
         # Settings that the class fills in: what the file states takes their place.
         stated = [found for found in stated[1:] if found.value is not None] or stated
     read = [
@@ -188,6 +189,21 @@ def _theta(
             "the former is used; another version of the library may use the latter"
         )
     return used
+
+
+def _theta_names(layer_type: str | None, defaults: RopeDefaults) -> tuple[str, ...]:
+    """Fields outside the settings that hold the base of one layer type."""
+    if defaults.reader == "parameters":
+        return ()
+    if defaults.theta_fields_by_layer_type is not None:
+        name = defaults.theta_fields_by_layer_type.get(layer_type or FULL_ATTENTION)
+        return () if name is None else (name,)
+    if defaults.reader:
+        return defaults.theta_fields
+    names = _BASES_OF_LAYER_TYPE.get(layer_type or "", ())
+    if layer_type in (None, FULL_ATTENTION) or layer_type not in defaults.theta_by_layer_type:
+        names += defaults.theta_fields
+    return names
 
 
 def _rotary_dim(config: Mapping[str, Any], head_dim: int, options: RopeOptions) -> Sourced[int]:

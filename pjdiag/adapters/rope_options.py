@@ -53,9 +53,11 @@ class RopeOptions:
 
     def share(self) -> Sourced[float | None]:
         """The stated share of a head's channels that turn, above 0 and at most 1."""
-        names = self.defaults.partial_fields
-        stated = [self.settings.get(*names)]
-        stated += [Sourced(self.config.get(name), f"config: {name}") for name in names]
+        defaults, names = self.defaults, self.defaults.partial_fields
+        inside = ("partial_rotary_factor",) if defaults.reader and names else names
+        stated = [self.settings.get(*inside)]
+        if defaults.reader in ("", "either"):
+            stated += [Sourced(self.config.get(name), f"config: {name}") for name in names]
         for found in stated:
             if found.value is not None:
                 share = read_number(found.value, found.source)

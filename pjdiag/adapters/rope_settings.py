@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pjdiag.adapters.protocol import Sourced
@@ -64,6 +64,8 @@ def rope_settings(
     >>> rope_settings(config, "full_attention", RopeDefaults()).get("rope_theta").value
     1000000.0
     """
+    if defaults.reader:
+        return class_settings(config, layer_type, defaults)
     found = {name: container(config, name) for name in CONTAINERS}
     stated = {f"config: {name}": settings for name, settings in found.items() if settings}
     if not stated and defaults.parameters:
@@ -82,6 +84,88 @@ def rope_settings(
         unrotated="" if places else "; ".join(filter(None, (part.unrotated for part in parts))),
         missing="; ".join(filter(None, (part.missing for part in parts))),
         note="; ".join(filter(None, (part.note for part in parts))),
+        warnings=tuple(warnings),
+    )
+
+
+def class_settings(
+    config: Mapping[str, Any], layer_type: str | None, defaults: RopeDefaults
+) -> RopeSettings:
+    """The settings that a known class takes for one layer type, and what it drops.
+
+    >>> config = {
+    ...     "rope_scaling": {"type": "linear", "factor": 2.0},
+    ...     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    ... }
+    >>> found = class_settings(config, None, RopeDefaults(reader="either", class_name="llama"))
+    >>> found.get("rope_theta").value, found.warnings
+    (None, ('config: rope_parameters is dropped: llama takes rope_scaling where both are stated',))
+    """
+    scaling, stated = (container(config, name) for name in CONTAINERS)
+    if defaults.reader == "layered":
+        return _layered(scaling, stated, layer_type, config, defaults)
+    warnings: tuple[str, ...] = ()
+    if scaling:
+        place, settings = f"config: {CONTAINERS[0]}", scaling
+        if stated and stated != scaling:
+            warnings = (
+                f"config: {CONTAINERS[1]} is dropped: {defaults.class_name} takes "
+                f"{CONTAINERS[0]} where both are stated",
+            )
+    elif stated or config.get(CONTAINERS[1]) is not None:
+        place, settings = f"config: {CONTAINERS[1]}", stated
+    else:
+        place, settings = f"{defaults.source}: {CONTAINERS[1]}", defaults.parameters
+    if not settings:
+        return RopeSettings(warnings=warnings)
+    if keyed_by_layer_type(settings, config) and not defaults.keyed:
+        kept = {k: v for k, v in settings.items() if not is_entry(k, v, config)}
+        reason = (
+            f"{place} is keyed by layer type, and {defaults.class_name} has one rope for all "
+            "layers: what the entries say is dropped"
+        )
+        places = ((place, kept),) if kept else ()
+        return RopeSettings(places, note=reason, warnings=(*warnings, reason))
+    found = _part(place, settings, layer_type, config, replace(defaults, scaled_layer_types=None))
+    return replace(found, warnings=(*warnings, *found.warnings))
+
+
+def _layered(
+    scaling: Mapping[str, Any],
+    stated: Mapping[str, Any],
+    layer_type: str | None,
+    config: Mapping[str, Any],
+    defaults: RopeDefaults,
+) -> RopeSettings:
+    """Settings by layer type; ``rope_scaling`` is laid over those of some types."""
+    kind = layer_type or FULL_ATTENTION
+    place, name = f"config: {CONTAINERS[1]}", defaults.class_name
+    keyed = keyed_by_layer_type(stated, config)
+    entry = container(stated, kind) if keyed else {}
+    note, warnings = "", []
+    if stated and not keyed:
+        note = f"{place} is not keyed by layer type, as {name} has it: not used"
+        warnings.append(note)
+    elif stated and not entry:
+        note = f"{place} has no {kind}"
+    laid = scaling if kind in (defaults.scaled_layer_types or (FULL_ATTENTION,)) else {}
+    if keyed_by_layer_type(laid, config):
+        laid = {k: v for k, v in laid.items() if not is_entry(k, v, config)}
+        warnings.append(
+            f"config: {CONTAINERS[0]} is keyed by layer type; {name} takes that from "
+            f"{CONTAINERS[1]} alone: not used"
+        )
+    elif scaling and not laid:
+        note = note or f"config: {CONTAINERS[0]} is not for {kind}"
+    if laid and entry:
+        warnings.append(
+            f"config: {CONTAINERS[0]} is laid over {CONTAINERS[1]}.{kind}, as {name} does"
+        )
+    both = [(f"config: {CONTAINERS[0]}", laid), (f"{place}.{kind}", entry)]
+    return RopeSettings(
+        tuple((where, settings) for where, settings in both if settings),
+        keyed=True,
+        note=note,
         warnings=tuple(warnings),
     )
 

@@ -22,7 +22,12 @@ GEMMA3 = ArchitectureMap(
         "which is causal"
     },
     norm_gain="one_plus_weight",
+    rope_reader="layered",
     theta_by_layer_type={"sliding_attention": 10000.0, "full_attention": 1000000.0},
+    theta_fields_by_layer_type={
+        "sliding_attention": "rope_local_base_freq",
+        "full_attention": "rope_theta",
+    },
     scale_field="query_pre_attn_scalar",
     scale_power=-0.5,
     window_layers="listed",

@@ -24,6 +24,7 @@ GEMMA4 = ArchitectureMap(
     pattern="sliding_window_pattern",
     shared_kv="num_kv_shared_layers",
     partial_fields=("partial_rotary_factor",),
+    rope_reader="parameters",
     rope_parameters={
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {

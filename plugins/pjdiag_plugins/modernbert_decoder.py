@@ -23,7 +23,13 @@ MODERNBERT_DECODER = ArchitectureMap(
     window_layers="listed",
     pattern="global_attn_every_n_layers",
     full_layer="first",
+    rope_reader="layered",
+    scaled_layer_types=("sliding_attention", "full_attention"),
     theta_by_layer_type={"sliding_attention": 10000.0, "full_attention": 160000.0},
+    theta_fields_by_layer_type={
+        "sliding_attention": "local_rope_theta",
+        "full_attention": "global_rope_theta",
+    },
     defaults={
         "num_hidden_layers": 22,
         "num_attention_heads": 12,

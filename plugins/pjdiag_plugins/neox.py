@@ -29,6 +29,7 @@ GPTJ = ArchitectureMap(
     rope_layout="interleaved",
     # No field is read: the base is a constant of the class.
     theta_fields=(),
+    rotary_dim_fields=("rotary_dim",),
     defaults={"rope_theta": 10000.0, "max_position_embeddings": 2048},
 )
 CODEGEN = replace(
