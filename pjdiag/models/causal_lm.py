@@ -51,13 +51,22 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """``x`` is ``[B, T, E]``; so is the result."""
-        batch, length, width = x.shape
+        q, k, v = self.projected(x, positions)
+        bias_by_lag = self.pj_bias(positions) if self.pj_bias is not None else None
+        return self.mixed(q, k, v, bias_by_lag)
+
+    def projected(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys after the position transform, and values, of ``x`` ``[B, T, E]``."""
+        batch, length, _ = x.shape
         heads = self.qkv(x).view(batch, length, 3, self.num_heads, -1)
         q, k, v = heads.permute(2, 0, 3, 1, 4)  # [B, H, T, D] each
         q, k = self.positioner(q, k, positions)
-        bias_by_lag = self.pj_bias(positions) if self.pj_bias is not None else None
+        return q, k, v
+
+    def mixed(self, q: Tensor, k: Tensor, v: Tensor, bias_by_lag: Tensor | None) -> Tensor:
+        """The attention's output ``[B, T, E]`` from queries, keys, values and the bias."""
         mixed = lag_attention(q, k, v, bias_by_lag, self.scale)
-        out: Tensor = self.out_proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return out
 
 
@@ -77,7 +86,11 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """``x`` is ``[B, T, E]``; so is the result."""
-        x = x + dropout(self.attn(self.norm1(x), positions), self.dropout, self.training)
+        return self.after_attention(x, self.attn(self.norm1(x), positions))
+
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The block's output from its input and what its attention made of it."""
+        x = x + dropout(attended, self.dropout, self.training)
         return x + dropout(self.mlp(self.norm2(x)), self.dropout, self.training)
 
 

@@ -64,7 +64,7 @@ def evaluate(
 
         with observed_attention(model, observe):
             states = model.hidden(read)
-    losses = _losses(model, states, wanted, max(1, head_tokens // len(windows)))
+    losses = token_losses(model, states, wanted, max(1, head_tokens // len(windows)))
     return Evaluated(losses.double().numpy(), torch.stack(layers).numpy() if layers else None)
 
 
@@ -90,7 +90,11 @@ def next_log_probabilities(
     return found
 
 
-def _losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> Tensor:
+def token_losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> Tensor:
+    """``[B, T]`` nats of ``wanted`` ``[B, T]``, from the states ``[B, T, E]`` before them.
+
+    The head is applied to ``positions`` at a time.
+    """
     pieces = [
         cross_entropy(model.head(part).mT, target, reduction="none")
         for part, target in zip(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pjdiag.errors import AdapterError
+from pjdiag.models.ablation import LayerChange
 from pjdiag.models.huggingface import masks
 from pjdiag.models.huggingface.attend import Terms, attend, default_scale
 from pjdiag.models.huggingface.masks import MaskRule
@@ -87,6 +89,9 @@ def attention(
     watch = watches.get(module)
     if watch is not None:
         watch.tell(module, _running(module, query, key, rule, terms))
+    ablation = ablations.get(module)
+    if ablation is not None:
+        query, key, value, terms = ablation.of(module, query, key, value, terms)
     mixed = attend(query, key, value, rule, terms)
     return mixed.transpose(1, 2).contiguous(), None
 
@@ -191,16 +196,55 @@ class Watch:
 
         Raises AdapterError for a layer that attends more than once in a pass.
         """
-        own = getattr(module, "layer_idx", getattr(module, "layer_id", None))
-        index = own if isinstance(own, int) else len(self.told)
-        if index in self.told:
-            raise AdapterError(
-                f"{type(module).__name__} attends more than once in layer {index}; one kernel "
-                "does not describe that",
-                HINT,
-            )
-        self.told.add(index)
-        self.observe(index, seen)
+        self.observe(_layer(module, self.told), seen)
+
+
+def _layer(module: nn.Module, told: set[int]) -> int:
+    """The layer's own index, or counted where it knows none; noted in ``told``."""
+    own = getattr(module, "layer_idx", getattr(module, "layer_id", None))
+    index = own if isinstance(own, int) else len(told)
+    if index in told:
+        raise AdapterError(
+            f"{type(module).__name__} attends more than once in layer {index}; one kernel "
+            "does not describe that",
+            HINT,
+        )
+    told.add(index)
+    return index
 
 
 watches: WeakKeyDictionary[nn.Module, Watch] = WeakKeyDictionary()
+
+
+@dataclass
+class Ablation:
+    """What the layers of one model lose while it runs."""
+
+    changes: Mapping[int, LayerChange]
+    """By layer."""
+    told: set[int] = field(default_factory=set)
+    """Layers of this pass."""
+    changed: set[int] = field(default_factory=set)
+    """Layers that have lost something."""
+
+    def restart(self, *_: Any) -> None:
+        """A pass begins."""
+        self.told.clear()
+
+    def of(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, terms: Terms
+    ) -> tuple[Tensor, Tensor, Tensor, Terms]:
+        """Queries, keys, values and terms of ``module`` without what its layer loses.
+
+        Raises AdapterError where the layer does not have it.
+        """
+        index = _layer(module, self.told)
+        change = self.changes.get(index)
+        if change is None:
+            return query, key, value, terms
+        self.changed.add(index)
+        query, key, value = change.products(query, key, value)
+        return query, key, value, replace(terms, bias_by_lag=change.bias(terms.bias_by_lag))
+
+
+ablations: WeakKeyDictionary[nn.Module, Ablation] = WeakKeyDictionary()

@@ -1,0 +1,142 @@
+"""How far attention moves where a part of its logits is removed, on a sample of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pjdiag.models.ablation import LayerChange
+from pjdiag.models.running import RunningAttention
+
+ELEMENTS = 2**21
+"""Logits that are in memory at once."""
+SMALL = 0.5
+"""Largest change, in logits, that is summed in its second-order form."""
+
+
+def sampled_queries(windows: int, length: int, wanted: int, seed: Sequence[int]) -> Tensor:
+    """``[windows, n]`` positions below ``length``, drawn evenly; about ``wanted`` in all.
+
+    >>> sampled_queries(4, 128, 32, [0]).shape
+    torch.Size([4, 8])
+    """
+    each = min(length, -(-wanted // windows))
+    rng = np.random.default_rng(list(seed))
+    return torch.from_numpy(rng.integers(0, length, (windows, each)))
+
+
+@torch.no_grad()
+def attention_kl(
+    seen: RunningAttention, changes: Sequence[LayerChange], queries: Tensor
+) -> NDArray[np.float64]:
+    """``[len(changes), H]`` nats: means over windows and queries of ``KL(p || p')``.
+
+    p is the attention of a query, p' that of the same queries and keys without the part that a
+    change removes. ``queries`` ``[B, n]`` are positions. Logits are formed in float64.
+
+    >>> flat = torch.zeros(1, 1, 2, 1)
+    >>> seen = RunningAttention(flat, flat, torch.tensor([[0.0, 1.0]]), 1.0)
+    >>> lost = LayerChange(torch.ones(1).bool(), whole_bias=True)
+    >>> attention_kl(seen, [lost], torch.tensor([[1]])).round(6).tolist()
+    [[0.110944]]
+    """
+    heads = seen.queries.shape[1]
+    total = torch.zeros(len(changes), heads, dtype=torch.float64)
+    for window, positions in _pieces(seen, queries):
+        rows = _Rows.of(seen, window, positions)
+        before = rows.logits(rows.queries, seen)
+        weights = before.softmax(-1)
+        for index, change in enumerate(changes):
+            lost = rows.lost(change, seen, before)
+            total[index] += _divergence(before, weights, lost).sum(-1)
+    found: NDArray[np.float64] = (total / queries.numel()).numpy()
+    return found
+
+
+def _pieces(seen: RunningAttention, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """One window after the other, its queries in parts."""
+    heads, length = seen.queries.shape[1:3]
+    at_once = max(1, ELEMENTS // (heads * length))
+    for window, positions in enumerate(queries):
+        for part in positions.split(at_once):
+            yield window, part
+
+
+class _Rows:
+    """Some rows of one window's logits: n queries against all keys."""
+
+    def __init__(self, queries: Tensor, keys: Tensor, lags: Tensor, keep: Tensor) -> None:
+        self.queries = queries
+        """``[H, n, D]``."""
+        self._keys = keys
+        """``[H, T, D]``."""
+        self._lags = lags
+        """``[n, T]``."""
+        self._keep = keep
+        """``[n, T]``."""
+
+    @classmethod
+    def of(cls, seen: RunningAttention, window: int, positions: Tensor) -> _Rows:
+        """The rows of ``positions`` in ``window``."""
+        queries = seen.queries[window][:, positions].double()
+        keys = seen.keys[window].double()
+        length = keys.shape[1]
+        lags = positions[:, None] - torch.arange(length)
+        keep = lags >= 0 if seen.causal else torch.ones_like(lags, dtype=torch.bool)
+        if seen.window is not None:
+            keep = keep & (lags.abs() < seen.window)
+        if seen.present is not None:
+            keep = keep & seen.present[window]
+        groups = queries.shape[0] // keys.shape[0]
+        return cls(queries, keys.repeat_interleave(groups, dim=0), lags, keep)
+
+    def logits(self, queries: Tensor, seen: RunningAttention) -> Tensor:
+        """``[H, n, T]``, minus infinity where a key is not seen."""
+        found = self._products(queries, seen)
+        bias = self._by_lag(seen.bias_by_lag, seen.bias_ahead)
+        return (found if bias is None else found + bias).masked_fill(~self._keep, -torch.inf)
+
+    def lost(self, change: LayerChange, seen: RunningAttention, before: Tensor) -> Tensor:
+        """What the logits lose, ``[H, n, T]``; 0 where a key is not seen."""
+        total = torch.zeros_like(before)
+        if change.channels is not None:
+            left = change.products(self.queries[None], self._keys[None], self._keys[None])[0][0]
+            total += self._products(self.queries, seen) - self._products(left, seen)
+        bias = (
+            self._by_lag(seen.bias_by_lag, seen.bias_ahead)
+            if change.whole_bias
+            else self._by_lag(change.line, None)
+        )
+        if bias is not None:
+            total += bias * change.heads[:, None, None]
+        return total.masked_fill(~self._keep, 0.0)
+
+    def _products(self, queries: Tensor, seen: RunningAttention) -> Tensor:
+        found = seen.scale * queries @ self._keys.mT
+        return found if seen.softcap is None else seen.softcap * torch.tanh(found / seen.softcap)
+
+    def _by_lag(self, behind: Tensor | None, ahead: Tensor | None) -> Tensor | None:
+        found = None if behind is None else behind.double()[:, self._lags.clamp(min=0)]
+        if ahead is not None:
+            after = ahead.double()[:, (-self._lags).clamp(min=0)]
+            found = after if found is None else torch.where(self._lags >= 0, found, after)
+        return found
+
+
+def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:
+    """``[H, n]``: ``KL(softmax b || softmax(b - C)) = E[C] + log E[e^{-C}]``, all ``[H, n, T]``.
+
+    C is centred on its mean. A small one is summed without its first order, which cancels; under
+    a large one keys count whose weight was too small for a number.
+    """
+    centred = lost - (weights * lost).sum(-1, keepdim=True)  # unseen keys have no weight
+    if bool(centred.abs().max() < SMALL):
+        excess = torch.expm1(-centred) + centred
+        found = torch.log1p((weights * excess).sum(-1))
+    else:
+        found = (before - centred).logsumexp(-1) - before.logsumexp(-1)
+    return found.clamp(min=0.0)
