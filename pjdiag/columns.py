@@ -127,7 +127,7 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("precision", "text", "", "fp32, int8 or int4 codes; null: in-model"),
         ("eval_length", "count", "tokens", "T: candidates are the lags 1..T-1; in-model: context"),
         ("bucket", "text", "", "lag bucket of the queries; null: in-model"),
-        ("depth", "share", "", "in-model: where the pair stands, 0 to 1; null: all depths together"),
+        ("depth", "share", "", "in-model: where the pair stands, 0 to 1; null: all depths"),
         ("queries", "count", "", "number of query lags"),
         ("top1", "share", "", "nearest is the lag itself; in-model: the right value ranks first"),
         ("within_1", "share", "", "nearest neighbour is at most 1 lag away"),

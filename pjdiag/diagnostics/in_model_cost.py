@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ from pjdiag.diagnostics.run_cost import (
 from pjdiag.diagnostics.runner import Runner
 from pjdiag.results import Skipped
 
+HEAVY = 2**36
+"""Weights times tokens from which on a run with few pairs of tokens takes time all the same."""
+
 
 def estimated(reading: Reading, model: Runner, ids: Ids, plans: Sequence[WindowPlan]) -> Estimate:
     """Time and memory. Raises UsageError where the memory is not there."""
@@ -37,7 +42,22 @@ def estimated(reading: Reading, model: Runner, ids: Ids, plans: Sequence[WindowP
     def run(length: int) -> None:
         model.next_log_probabilities(np.resize(ids, (1, length)), ids[None, :1])
 
-    return Estimate(seconds_needed(run, plans), needed)
+    return Estimate(seconds_needed(run, plans) or _of_the_weights(reading, run, plans), needed)
+
+
+def _of_the_weights(
+    reading: Reading, run: Callable[[int], None], plans: Sequence[WindowPlan]
+) -> float | None:
+    """Seconds by the time of one context; None where all is over in a moment anyway."""
+    weights = sum(math.prod(header.shape) for header in reading.checkpoint.headers.values())
+    tokens = sum(plan.windows * plan.length for plan in plans)
+    if weights * tokens < HEAVY:
+        return None
+    length = min(plan.length for plan in plans)
+    run(1)  # the first call of a process is slow
+    started = time.perf_counter()
+    run(length)
+    return (time.perf_counter() - started) / length * tokens
 
 
 def _memory(reading: Reading, model: Runner, plan: WindowPlan) -> int:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from pjdiag.render import numbers
 from pjdiag.render.html.figure import Figure, Trace, axes, bars, heat, line, rounded, table
+from pjdiag.render.html.in_model import in_model_figures
 from pjdiag.render.html.words import SECTORS, TITLES, cells, labels, place
+from pjdiag.render.views.in_model import of_model
 from pjdiag.results import Result, Row
 
 COMPARED = "x16_32"
@@ -30,6 +32,9 @@ PROBED = (
 def probe_figures(result: Result) -> Iterator[Figure]:
     """Nearest neighbours by bucket and precision, hard against random pairs, heads at the end."""
     model = result.select(scope="model")
+    if of_model(result):
+        yield from in_model_figures(model)
+        return
     if not model:
         return
     length = max(row["eval_length"] for row in model)

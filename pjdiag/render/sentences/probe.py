@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title
+from pjdiag.render.sentences import in_model
 from pjdiag.render.sentences._common import about
 from pjdiag.render.text import listed
+from pjdiag.render.views.in_model import of_model
 from pjdiag.render.views.probe import HARD, OWN
 from pjdiag.results import Result, Row
 from pjdiag.terms import Family
@@ -20,7 +22,7 @@ FAR = 16
 
 def headline(result: Result) -> str:
     """The sentence about the coarsest scope that has rows."""
-    return about(result, sentence)
+    return about(result, in_model.sentence if of_model(result) else sentence)
 
 
 def sentence(place: Place) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, bucket_title, places
 from pjdiag.render.tables import BLANK, Cell, Header, Table, bare_share, figure_cell
+from pjdiag.render.views import in_model
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
@@ -30,7 +31,10 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """Top-1, margin and the trained decision; with ``all_rows`` also near hits and ties.
 
     Named coordinates open with one line each: how their codes grow against what they resolve.
+    Retrieval by the running model has tables of its own.
     """
+    if in_model.of_model(result):
+        return in_model.tables(result, all_rows)
     found = places(result.rows, by)
     lengths = sorted({row["eval_length"] for row in result.rows if row.get("eval_length")})
     made = []
