@@ -17,6 +17,8 @@ from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 if TYPE_CHECKING:
     import numpy as np
 
+    from pjdiag.diagnostics.in_model_contexts import RetrievalTask
+    from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.render.html.page import Report
 
 Source = Reading | Checkpoint | str | os.PathLike[str]
@@ -123,13 +125,39 @@ def probe(
     with_affine: bool = False,
     decision: bool = True,
     seed: int = 0,
+    in_model: RetrievalTask | None = None,
+    data: str | os.PathLike[str] | None = None,
+    batch: int | None = None,
+    allow_pickle: bool = False,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Result:
-    """Resolution of position codes: ``diagnostics.retrieval.probe``."""
+    """Resolution of position codes: ``diagnostics.retrieval.probe``.
+
+    With ``in_model``, retrieval by the running model: ``diagnostics.in_model.in_model``, to which
+    ``data``, ``batch``, ``announce`` and ``ledger`` belong.
+    """
+    reading = read(source, allow_pickle=allow_pickle)
+    if in_model is not None:
+        from pjdiag.diagnostics.in_model import in_model as measure_in_model
+
+        return measure_in_model(
+            reading,
+            in_model,
+            lengths,
+            data,
+            batch=batch,
+            seed=seed,
+            allow_pickle=allow_pickle,
+            progress=progress,
+            announce=announce,
+            ledger=ledger,
+        )
     from pjdiag.diagnostics.retrieval import probe as measure
 
     return measure(
-        read(source),
+        reading,
         lengths,
         precisions=precisions,
         with_affine=with_affine,
@@ -204,6 +232,7 @@ def nll(
     allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Result:
     """Loss by context length and position in the window: ``diagnostics.nll.nll``."""
     from pjdiag.diagnostics.nll import nll as measure
@@ -220,6 +249,7 @@ def nll(
         allow_pickle=allow_pickle,
         progress=progress,
         announce=announce,
+        ledger=ledger,
     )
 
 

@@ -30,9 +30,8 @@ from pjdiag.cli.spectrum_command import spectrum
 from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
 from pjdiag.cli.verify_command import verify
-from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, PjdiagError
+from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_INTERRUPTED, PjdiagError
 
-EXIT_INTERRUPTED = 130
 CLICK_ERROR: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )

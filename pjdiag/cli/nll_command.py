@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
+from pjdiag.cli.resuming import Resume, resumable
 from pjdiag.cli.running import run
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
     from pjdiag.adapters import Reading
-    from pjdiag.diagnostics.progress import Estimate
+    from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.results import Result
-
-PATIENCE = 5.0
-"""Seconds from which on a person is told beforehand."""
 
 
 @with_common
@@ -62,6 +61,7 @@ def nll(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,
+    resume: Resume = False,
 ) -> None:
     """How well is the next token predicted at each context length, and where in the window?
 
@@ -76,7 +76,7 @@ def nll(
         )
     text = _data(common, data)
 
-    def diagnose(reading: "Reading") -> "Result":
+    def diagnose(reading: "Reading", ledger: "Ledger") -> "Result":
         from pjdiag import api
 
         with progress_bar("reading windows", quiet=common.quiet) as progress:
@@ -91,10 +91,13 @@ def nll(
                 seed=seed,
                 allow_pickle=common.allow_pickle,
                 progress=progress,
-                announce=lambda estimate: _announce(estimate, quiet=common.quiet),
+                announce=lambda estimate: announce(estimate, quiet=common.quiet),
+                ledger=ledger,
             )
 
-    run(common, diagnose, by=Scope.LAYER if attention else Scope.MODEL)
+    with resumable(common, "nll", resume) as ledger:
+        by = Scope.LAYER if attention else Scope.MODEL
+        run(common, lambda reading: diagnose(reading, ledger), by=by)
 
 
 def _data(common: Common, data: Path | None) -> Path:
@@ -109,25 +112,3 @@ def _data(common: Common, data: Path | None) -> Path:
             f"No data given: predicting the held-out excerpt of {DEFAULT_SAMPLE}.", file=sys.stderr
         )
     return held_out_text()
-
-
-def _announce(estimate: "Estimate", *, quiet: bool) -> None:
-    seconds = estimate.seconds
-    if quiet or seconds is None or seconds < PATIENCE:
-        return
-    print(  # noqa: T201
-        f"This will take about {_duration(seconds)} and up to {estimate.memory / 1e9:.1f} GB of "
-        "memory.",
-        file=sys.stderr,
-    )
-
-
-def _duration(seconds: float) -> str:
-    """A rough time in words.
-
-    >>> _duration(12.3), _duration(200), _duration(9000)
-    ('12 seconds', '3 minutes', '2.5 hours')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

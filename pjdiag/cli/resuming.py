@@ -1,0 +1,115 @@
+"""What a stopped command leaves behind, and how the next one goes on from it."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from pjdiag.cli.options import Common
+from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+
+if TYPE_CHECKING:
+    from pjdiag.diagnostics.ledger import Ledger
+    from pjdiag.results import Result
+
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from what an interrupted run of this command has left, if there is anything.",
+    ),
+]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextmanager
+def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger]":
+    """A ledger for a long run; where SIGINT or SIGTERM ends it, its partial result is written.
+
+    The file lies beside the first file that ``-o`` names: ``PATH`` without its suffix and
+    ``.partial.json``; without one it is ``pjdiag-DIAGNOSTIC.partial.json`` in the working folder.
+    With ``resume`` the run goes on from there, and the file is removed once the run is done.
+    """
+    from pjdiag.diagnostics.ledger import Interrupted
+
+    path = _partial_path(common, diagnostic)
+    ledger = _earlier(path, resume, quiet=common.quiet)
+    with _terminable() as stopped_by:
+        try:
+            yield ledger
+        except Interrupted as stopped:
+            _keep(path, stopped.result)
+            raise typer.Exit(stopped_by[0]) from stopped
+        except typer.Exit:
+            _clear(path, resume)
+            raise
+    _clear(path, resume)
+
+
+def _clear(path: Path, resume: bool) -> None:
+    if resume:
+        path.unlink(missing_ok=True)
+
+
+def _partial_path(common: Common, diagnostic: str) -> Path:
+    from pjdiag.render.output import parse_specs
+
+    named = [spec.path for spec in parse_specs(common.output or []) if spec.path is not None]
+    return Path(named[0] if named else f"pjdiag-{diagnostic}").with_suffix(".partial.json")
+
+
+def _earlier(path: Path, resume: bool, *, quiet: bool) -> "Ledger":
+    from pjdiag.diagnostics.ledger import Ledger
+    from pjdiag.render.text import visible
+    from pjdiag.results import Result
+
+    if not resume:
+        return Ledger()
+    if not path.exists():
+        if not quiet:
+            _say(f"There is no {visible(str(path))} to go on from: starting from the beginning.")
+        return Ledger()
+    return Ledger(Result.read(path))
+
+
+def _keep(path: Path, result: "Result") -> None:
+    from pjdiag.render.files import write_file
+    from pjdiag.render.text import visible
+
+    write_file(str(path), result.to_json().encode())
+    partial = result.provenance["partial"]
+    _say(
+        f"{partial['finished']} of {partial['parts']} parts are finished and kept in "
+        f"{visible(str(path))}. Next: the same command with --resume goes on from there"
+    )
+
+
+@contextmanager
+def _terminable() -> Iterator[list[int]]:
+    """SIGTERM ends the block as Ctrl-C does; gives the exit code in a list of one."""
+    code = [EXIT_INTERRUPTED]
+
+    def stop(*_: Any) -> NoReturn:
+        code[0] = EXIT_TERMINATED
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread: whoever runs that owns the signals
+        yield code
+        return
+    try:
+        yield code
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    print(f"pjdiag: {text}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,93 @@
+"""Real signals to a real process: what it leaves, and the command that goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+
+COMMAND = (sys.executable, "-m", "pjdiag", "nll", "--length", "512,2048", "--attention")
+PARTS = ("--windows", "20", "--batch", "1")
+PATIENCE = 60.0
+
+
+def kill(folder: Path, number: signal.Signals, *more: str) -> subprocess.CompletedProcess[str]:
+    """The command, with a signal as soon as it has said that it will take a while."""
+    process = subprocess.Popen(
+        [*COMMAND, *PARTS, *more],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = ""
+    while "This will take" not in said and process.poll() is None:
+        said += process.stderr.readline()
+    time.sleep(0.3)
+    process.send_signal(number)
+    out, error = process.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, said + error)
+
+
+def finish(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *PARTS, *more],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def left_behind(folder: Path, ended: subprocess.CompletedProcess[str]) -> None:
+    assert ended.stdout == ""
+    assert "parts are finished and kept in found.partial.json" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in folder.iterdir()] == ["found.partial.json"]
+    partial = json.loads((folder / "found.partial.json").read_text())
+    assert partial["warnings"][0].startswith("interrupted: ")
+
+
+def test_a_terminated_run_keeps_what_it_has(tmp_path: Path) -> None:
+    ended = kill(tmp_path, signal.SIGTERM, "-o", "found.json")
+    assert ended.returncode == EXIT_TERMINATED, ended.stderr
+    left_behind(tmp_path, ended)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    ended = kill(tmp_path, signal.SIGINT, "-o", "found.json")
+    assert ended.returncode == EXIT_INTERRUPTED, ended.stderr
+    left_behind(tmp_path, ended)
+    again = finish(tmp_path, "-o", "found.json", "--resume")
+    assert again.returncode == 0, again.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+    found = json.loads((tmp_path / "found.json").read_text())
+    fresh = json.loads(finish(tmp_path, "-o", "json").stdout)
+    assert found["rows"] == fresh["rows"]
+    assert "partial" not in found["provenance"]
+
+
+def test_without_a_file_to_go_on_from_the_run_starts(tmp_path: Path) -> None:
+    ran = finish(tmp_path, "--resume", "--length", "128", "--windows", "2")
+    assert ran.returncode == 0, ran.stderr
+    assert "no pjdiag-nll.partial.json to go on from: starting" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_partial_result(tmp_path: Path) -> None:
+    (tmp_path / "pjdiag-nll.partial.json").write_text("{}")
+    ran = finish(tmp_path, "--resume")
+    assert ran.returncode == 2
+    assert "pjdiag-nll.partial.json" in ran.stderr
+    assert ran.stderr.count("\n") <= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["pjdiag-nll.partial.json"]
