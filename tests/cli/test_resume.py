@@ -13,7 +13,7 @@ from pathlib import Path
 from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 COMMAND = (sys.executable, "-m", "pjdiag", "nll", "--length", "512,2048", "--attention")
-PARTS = ("--windows", "20", "--batch", "1")
+PARTS = ("--windows", "60", "--batch", "1")
 PATIENCE = 60.0
 
 
@@ -59,7 +59,7 @@ def left_behind(folder: Path, ended: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_a_terminated_run_keeps_what_it_has(tmp_path: Path) -> None:
-    ended = kill(tmp_path, signal.SIGTERM, "-o", "found.json")
+    ended = kill(tmp_path, signal.SIGTERM, "--windows", "200", "-o", "found.json")
     assert ended.returncode == EXIT_TERMINATED, ended.stderr
     left_behind(tmp_path, ended)
 
