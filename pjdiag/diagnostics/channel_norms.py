@@ -145,7 +145,7 @@ class _Squares:
         moments = self.by_layer.get(layer.index)
         if moments is None:
             return NOT_OBSERVED
-        pairs = _pairs(layer, part, moments.query.shape[1], self.in_order)
+        pairs = running_pairs(layer, part, moments.query.shape[1], self.in_order)
         if isinstance(pairs, str):
             return pairs
         query, key = (
@@ -165,7 +165,7 @@ def _squares(x: Any, present: Any) -> Floats:
     return made
 
 
-def _pairs(
+def running_pairs(
     layer: Layer, part: MultiplicativeSpectrum, width: int, in_order: bool
 ) -> NDArray[np.int64] | str:
     """Channels ``[C, 2]`` of the running model's queries that each frequency turns."""

@@ -23,8 +23,9 @@ from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import UsageError
 from pjdiag.position.kernel import PositionKernel, gated_components, jet_sectors
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import Sector
+from pjdiag.terms import DIAGNOSTICS, Sector
 
+BLANK = dict.fromkeys(column.name for column in DIAGNOSTICS["loo"])
 RESTATES_ENERGY = (
     "without a target kernel, loo_delta_mse is the removed component's own mean square: "
     "energy restated; prior_kl says what the removal does to the attention prior"
@@ -84,10 +85,13 @@ def leave_one_out(
         for removal in removals:
             rows += [
                 group.row(
-                    removed=removal.name,
-                    eval_length=window,
-                    loo_delta_mse=float(np.mean([delta for delta, _ in group.values])),
-                    prior_kl=float(np.mean([divergence for _, divergence in group.values])),
+                    **BLANK
+                    | {
+                        "removed": removal.name,
+                        "eval_length": window,
+                        "loo_delta_mse": float(np.mean([delta for delta, _ in group.values])),
+                        "prior_kl": float(np.mean([moved for _, moved in group.values])),
+                    }
                 )
                 for group in groups(figures[removal.name])
             ]

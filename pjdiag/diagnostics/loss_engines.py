@@ -109,7 +109,7 @@ class ByteEngine:
         except ImportError as error:
             raise MissingDependencyError("nll needs torch", "pip install torch") from error
         self._evaluate, self._head_tokens = evaluation.evaluate, evaluation.HEAD_TOKENS
-        self._model = load_model(reading.checkpoint)
+        self.model = load_model(reading.checkpoint)
 
     def text(self, path: str | os.PathLike[str]) -> Text:
         """The bytes of a file."""
@@ -121,7 +121,7 @@ class ByteEngine:
         self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
     ) -> Losses:
         """One pass gives losses and attention."""
-        found = self._evaluate(self._model, tokens, spans)
+        found = self._evaluate(self.model, tokens, spans)
         return Losses(
             found.losses, None if found.attention is None else dict(enumerate(found.attention))
         )
@@ -132,36 +132,36 @@ class ByteEngine:
 
     def bad_weights(self) -> dict[str, int]:
         """From the parameters."""
-        return not_finite(self._model)
+        return not_finite(self.model)
 
 
 class RunnerEngine:
     """A Hugging Face model, patched or not."""
 
     def __init__(self, reading: Reading, allow_pickle: bool = False) -> None:
-        self._runner = runner(reading, allow_pickle=allow_pickle)
-        self._width = max(layer.num_heads.value * layer.head_dim.value for layer in reading.layers)
-        self._sinks = any(layer.sinks.value for layer in reading.layers)
+        self.runner = runner(reading, allow_pickle=allow_pickle)
+        self.width = max(layer.num_heads.value * layer.head_dim.value for layer in reading.layers)
+        self.sinks = any(layer.sinks.value for layer in reading.layers)
         self._heads = max(layer.num_heads.value for layer in reading.layers)
 
     def text(self, path: str | os.PathLike[str]) -> Text:
         """A text through the folder's tokenizer, or the ids of a ``.npy`` file."""
-        found = self._runner.tokens(path)
+        found = self.runner.tokens(path)
         _require_whole(found)
         plain = not str(path).endswith(".npy")
         size = os.stat(path).st_size  # noqa: PTH116  a path of any kind
         rows = found.ids if found.ids.ndim == 2 else found.ids[None]
-        return Text(rows, found.path, found.digest, size, self._runner.unit, plain)
+        return Text(rows, found.path, found.digest, size, self.runner.unit, plain)
 
     def evaluate(
         self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
     ) -> Losses:
         """Losses from one pass, attention from another."""
         ids = np.asarray(tokens, dtype=np.int64)
-        losses = self._runner.losses(ids)
+        losses = self.runner.losses(ids)
         if spans is None:
             return Losses(losses, None)
-        if self._sinks:
+        if self.sinks:
             raise AdapterError(
                 "the attention of this model has sinks, logits without a key; what is left of it "
                 "is no distribution over tokens",
@@ -174,7 +174,7 @@ class RunnerEngine:
         def observe(index: int, seen: RunningAttention) -> None:
             layers[index] = attention_by_span(seen, spans).numpy()
 
-        self._runner.run(ids[:, :-1], None, observe)
+        self.runner.run(ids[:, :-1], None, observe)
         return Losses(losses, layers)
 
     def memory(self, plan: WindowPlan) -> int:
@@ -182,13 +182,13 @@ class RunnerEngine:
         from pjdiag.models.huggingface.execution import HEAD_ELEMENTS
 
         tokens = plan.length * min(plan.batch, plan.windows)
-        per_token = (STREAM_WIDTH + MLP_WIDTH) * self._width + 12 * self._heads
-        head = HEAD_COPIES * min(tokens * self._runner.vocabulary, HEAD_ELEMENTS)
+        per_token = (STREAM_WIDTH + MLP_WIDTH) * self.width + 12 * self._heads
+        head = HEAD_COPIES * min(tokens * self.runner.vocabulary, HEAD_ELEMENTS)
         return 4 * (tokens * per_token + head) + 2**26
 
     def bad_weights(self) -> dict[str, int]:
         """From the parameters."""
-        running: Any = self._runner
+        running: Any = self.runner
         return not_finite(running.model)
 
 

@@ -14,7 +14,13 @@ from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere, spans_of
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
-from pjdiag.diagnostics.window_plans import OVERLAP, chosen_lengths, text_windows, window_plan
+from pjdiag.diagnostics.window_plans import (
+    OVERLAP,
+    chosen_lengths,
+    text_windows,
+    window_plan,
+    window_settings,
+)
 from pjdiag.diagnostics.windows import CONFIDENCE, RESAMPLES
 from pjdiag.results import Result, Row
 from pjdiag.terms import position_buckets
@@ -68,16 +74,7 @@ def nll(
     skipped = measured.bad_weights()
     spans = {length: spans_of(position_buckets(train_length, length), length) for length in chosen}
     settings = {
-        "data": text.path,
-        "data_bytes": text.size,
-        "data_tokens": int(text.rows.size),
-        "data_digest": text.digest,
-        "unit": text.unit,
-        "bytes_per_token": text.bytes_per_token,
-        "lengths": list(chosen),
-        "windows": {str(plan.length): plan.windows for plan in plans},
-        "stride": {str(length): length if stride is None else stride for length in chosen},
-        "batch": {str(plan.length): plan.batch for plan in plans},
+        **window_settings(text, plans, stride),
         "attention": attention,
         "confidence": CONFIDENCE,
         "resamples": RESAMPLES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -68,3 +69,25 @@ def window_plan(length: int, windows: int, batch: int | None) -> WindowPlan:
         raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
     most = max(1, BATCH_TOKENS // length) if batch is None else batch
     return WindowPlan(length, windows, min(windows, most))
+
+
+def window_settings(text: Text, plans: Sequence[WindowPlan], stride: int | None) -> dict[str, Any]:
+    """What the provenance of a result says of its text and windows."""
+    return {
+        "data": text.path,
+        "data_bytes": text.size,
+        "data_tokens": int(text.rows.size),
+        "data_digest": text.digest,
+        "unit": text.unit,
+        "bytes_per_token": text.bytes_per_token,
+        "lengths": [plan.length for plan in plans],
+        "windows": {str(plan.length): plan.windows for plan in plans},
+        "stride": {str(plan.length): plan.length if stride is None else stride for plan in plans},
+        "batch": {str(plan.length): plan.batch for plan in plans},
+    }
+
+
+def window_tokens(text: Text, starts: np.ndarray, length: int) -> np.ndarray:
+    """The windows ``[B, length + 1]`` that begin at ``starts`` ``[B, 2]``: row and token."""
+    found: np.ndarray = text.rows[starts[:, :1], starts[:, 1:] + np.arange(length + 1)]
+    return found

@@ -1,0 +1,189 @@
+"""The passes of one length, with and without each part, and the rows that tell of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pjdiag.diagnostics.ablation_engines import AblationEngine
+from pjdiag.diagnostics.ablation_parts import LayerParts
+from pjdiag.diagnostics.ablation_targets import Target
+from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.loss_engines import Text
+from pjdiag.diagnostics.measured_loss import cost
+from pjdiag.diagnostics.progress import Steps
+from pjdiag.diagnostics.run_cost import WindowPlan
+from pjdiag.diagnostics.window_plans import window_tokens
+from pjdiag.diagnostics.windows import bootstrap_interval
+from pjdiag.results import Row
+from pjdiag.terms import DIAGNOSTICS
+
+if TYPE_CHECKING:
+    from pjdiag.models.running import RunningAttention
+
+Floats = NDArray[np.float64]
+
+QUERIES = 32
+"""Queries of a batch whose attention is compared, at least one a window."""
+REMOVED, CONTROL = "removed", "control"
+BLANK: Row = dict.fromkeys(column.name for column in DIAGNOSTICS["loo"])
+
+
+@dataclass(frozen=True)
+class LengthRun:
+    """What is measured over windows of one length."""
+
+    plan: WindowPlan
+    starts: NDArray[np.int64]
+    """``[windows, 2]``: row and first token."""
+    parts: Mapping[int, LayerParts]
+    """By layer, at this length."""
+    targets: Sequence[Target]
+    seed: int
+
+    def batches(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """The name and the windows of each batch."""
+        for first in range(0, self.plan.windows, self.plan.batch):
+            yield f"{self.plan.length}/{first}", self.starts[first : first + self.plan.batch]
+
+    def measure(self, engine: AblationEngine, text: Text, ledger: Ledger, steps: Steps) -> None:
+        """Every pass of every batch, part by part."""
+        for name, starts in self.batches():
+            tokens = window_tokens(text, starts, self.plan.length)
+            weight = len(starts) * cost(self.plan.length)
+            ledger.part(f"{name}/whole", partial(self._whole, engine, tokens, name))
+            steps.advance(weight)
+            for target in self.targets if engine.predicts else ():
+                for kind in (REMOVED, CONTROL):
+                    without = partial(self._without, engine, tokens, target, kind)
+                    ledger.part(f"{name}/{target.name}/{kind}", without)
+                    steps.advance(weight)
+
+    def _whole(
+        self, engine: AblationEngine, tokens: NDArray[np.integer], name: str
+    ) -> dict[str, Any]:
+        """Losses of the windows, and what each removal does to each head's attention."""
+        from pjdiag.models.ablated_kl import attention_kl, sampled_queries
+
+        chosen = list(dict.fromkeys(target.removal for target in self.targets))
+        length = self.plan.length
+        first = int(name.partition("/")[2])
+        queries = sampled_queries(len(tokens), length, QUERIES, [self.seed, length, first])
+        moved: dict[str, dict[str, list[float]]] = {removal.name: {} for removal in chosen}
+
+        def observe(index: int, seen: RunningAttention) -> None:
+            parts = self.parts.get(index)
+            here = [r for r in chosen if parts is not None and r.touches(parts)]
+            if parts is None or not here or engine.sinks:
+                return
+            found = attention_kl(seen, [r.change(parts, length) for r in here], queries)
+            for removal, by_head in zip(here, found, strict=True):
+                moved[removal.name][str(index)] = by_head.tolist()
+
+        losses = engine.whole(tokens, observe)
+        return {"losses": None if losses is None else losses.mean(axis=1).tolist(), "kl": moved}
+
+    def _without(
+        self, engine: AblationEngine, tokens: NDArray[np.integer], target: Target, kind: str
+    ) -> list[float] | None:
+        seed = self.seed if kind == CONTROL else None
+        changes = target.changes(self.parts, self.plan.length, seed)
+        if not changes:
+            return None
+        by_window: list[float] = engine.without(tokens, changes).mean(axis=1).tolist()
+        return by_window
+
+
+@dataclass(frozen=True)
+class LengthRows:
+    """What one length has to tell."""
+
+    rows: list[Row]
+    warnings: list[str]
+    overflow: bool = False
+    """Whether the whole model's losses are not finite."""
+
+
+def length_rows(run: LengthRun, ledger: Ledger) -> LengthRows:
+    """The rows of all that the ledger has of ``run``."""
+    rows: list[Row] = []
+    warnings: list[str] = []
+    finished = _finished(run, ledger)
+    losses = [ledger.figures[f"{name}/whole"]["losses"] for name, _ in finished]
+    if not all(np.isfinite(_array(found)).all() for found in losses if found is not None):
+        return LengthRows([], [], overflow=True)
+    windows = sum(len(starts) for _, starts in finished)
+    for target in run.targets:
+        deltas = _deltas(run, ledger, target)
+        if deltas is not None and not np.isfinite(deltas).all():
+            at = f"at {run.plan.length} tokens"
+            warnings.append(f"without {target.name} or under its control the model overflows {at}")
+            deltas = None
+        moved = _attention(run, ledger, target)
+        if deltas is None and moved is None:
+            continue  # nothing of it is finished
+        rows.append(_row(run, target, deltas, moved, windows))
+    return LengthRows(rows, warnings)
+
+
+def _finished(run: LengthRun, ledger: Ledger) -> list[tuple[str, NDArray[np.int64]]]:
+    return [(n, starts) for n, starts in run.batches() if f"{n}/whole" in ledger.figures]
+
+
+def _deltas(run: LengthRun, ledger: Ledger, target: Target) -> Floats | None:
+    """``[windows, 2]``: loss without the part, and with the control, less that of the model."""
+    found = []
+    for name, _ in _finished(run, ledger):
+        names = [f"{name}/{target.name}/{kind}" for kind in (REMOVED, CONTROL)]
+        figures = [ledger.figures.get(each) for each in names]
+        if None in figures:
+            continue
+        whole = _array(ledger.figures[f"{name}/whole"]["losses"])
+        found.append(np.stack([_array(each) - whole for each in figures], axis=1))
+    return np.concatenate(found) if found else None
+
+
+def _attention(run: LengthRun, ledger: Ledger, target: Target) -> float | None:
+    """Mean over windows, queries and the heads that lose the part."""
+    total, windows = 0.0, 0
+    for name, starts in _finished(run, ledger):
+        by_layer = ledger.figures[f"{name}/whole"]["kl"].get(target.removal.name, {})
+        heads = [
+            divergence
+            for index in target.layers
+            for head, divergence in enumerate(by_layer.get(str(index), ()))
+            if target.group.head in (None, head)
+        ]
+        if heads:
+            total += len(starts) * float(np.mean(heads))
+            windows += len(starts)
+    return total / windows if windows else None
+
+
+def _row(
+    run: LengthRun, target: Target, deltas: Floats | None, moved: float | None, windows: int
+) -> Row:
+    figures: dict[str, Any] = {"attention_kl": moved}
+    if deltas is not None:
+        windows = len(deltas)
+        (low, high), control = bootstrap_interval(deltas, run.seed, run.plan.length)
+        figures |= {
+            "loo_delta_nll": float(deltas[:, 0].mean()),
+            "ci_low": low,
+            "ci_high": high,
+            "control_delta_nll": float(deltas[:, 1].mean()),
+            "control_low": control[0],
+            "control_high": control[1],
+        }
+    counts = {"windows": windows, "tokens": windows * run.plan.length}
+    removed = {"removed": target.removal.name, "eval_length": run.plan.length}
+    return target.group.row(**{**BLANK, **removed, **figures, **counts})
+
+
+def _array(values: Any) -> Floats:
+    return np.asarray(values, dtype=np.float64)
