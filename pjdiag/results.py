@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pjdiag.arguments import require_path
 from pjdiag.errors import DataError, MissingDependencyError, UsageError
 from pjdiag.result_checks import MAX_BYTES, SCHEMA_VERSION, WRITTEN_BY, checked, parsed
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
@@ -212,6 +213,7 @@ class Result:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Result:
         """The result in a file written by ``-o json``. Raises DataError, naming the file."""
+        require_path(path, "the result")
         where = ascii(os.fspath(path))[1:-1]
         try:
             with open(path, "rb") as stream:  # noqa: PTH123

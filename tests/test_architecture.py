@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "errors",
+    "arguments",
     "columns",
     "terms",
     "result_checks",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pjdiag.arguments import require_path
 from pjdiag.checkpoint import detect
 from pjdiag.checkpoint.config import read_object
 from pjdiag.checkpoint.detect import Kind
@@ -62,6 +63,7 @@ def load(
     ...     load(file).read("w").tolist()
     [1.0, 1.0]
     """
+    require_path(path, "the checkpoint", ", or a Checkpoint")
     where = Path(path)
     try:
         if merge_base is not None:

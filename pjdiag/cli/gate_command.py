@@ -1,7 +1,6 @@
 """pjdiag gate."""
 
 import io
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from pjdiag.cli.gate_files import (
+    STARTER,
+    refuse_own_files,
+    summarise,
+    write_baseline_file,
+    write_starter,
+)
 from pjdiag.cli.options import NAMED_CHECKPOINT_HELP, SHOWN, Common, bracketed, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import command_line
@@ -23,8 +29,6 @@ if TYPE_CHECKING:
     from pjdiag.results import Result
 
 ASKED, COMPARED = "What is asked", "What it is compared with"
-STARTER = Path("pjdiag-gate.toml")
-SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 @with_common
@@ -54,6 +58,15 @@ def gate(
             help=bracketed(
                 "One more rule, such as 'mass.sector_share[affine] >= 0.5'; repeatable."
             ),
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text, or a .npy file of token ids, that figures on data (kernel, nll) are "
+            "measured on; goes before the policy's.",
             rich_help_panel=ASKED,
         ),
     ] = None,
@@ -101,8 +114,8 @@ def gate(
             "--output",
             "-o",
             metavar="FORMAT[:PATH]|PATH",
-            help="table, json, csv, parquet, markdown, junit, sarif or github; repeatable. A bare "
-            "FORMAT goes to stdout and replaces the table.",
+            help="table, json, csv, parquet, markdown, html, junit, sarif or github; repeatable. A "
+            "bare FORMAT goes to stdout and replaces the table.",
             rich_help_panel=SHOWN,
         ),
     ] = None,
@@ -120,13 +133,15 @@ def gate(
             "pass CHECKPOINT, set PJDIAG_CHECKPOINT, or set checkpoint in pjdiag.toml",
         )
     if init:
-        _write_starter(common, checkpoint, policy or STARTER)
+        write_starter(_read(common, checkpoint), checkpoint, policy or STARTER)
         return
     if policy is None:
         policy = policy_file(Path.cwd())
-    _refuse_own_files(specs, policy, baseline, write_baseline)
+    refuse_own_files(specs, policy, baseline, write_baseline)
     try:
-        result = _checked(common, checkpoint, policy, require or [], baseline, tolerance)
+        stated = _policy(policy, require or [], data)
+        recording = write_baseline is not None
+        result = _checked(common, checkpoint, stated, baseline, tolerance, recording=recording)
     except PjdiagError as error:
         _tell_files(common, specs, error)
         raise
@@ -136,17 +151,17 @@ def gate(
 def _checked(
     common: Common,
     checkpoint: Path,
-    policy: Path | None,
-    require: list[str],
+    stated: "Policy",
     baseline: Path | None,
     tolerance: str,
+    *,
+    recording: bool,
 ) -> "Result":
     from datetime import UTC, datetime
 
     from pjdiag.gate.baseline import parse_tolerance, read_baseline
     from pjdiag.gate.running import run as check
 
-    stated = _policy(policy, require)
     allowed = parse_tolerance(tolerance)
     before = None if baseline is None else read_baseline(baseline)
     reading = _read(common, checkpoint)
@@ -158,6 +173,7 @@ def _checked(
             baseline=before,
             tolerance=allowed,
             min_coverage=common.min_coverage,
+            recording=recording,
             allow_pickle=common.allow_pickle,
             progress=progress,
         )
@@ -165,7 +181,7 @@ def _checked(
     return replace(result, provenance={**result.provenance, "command": command_line()})
 
 
-def _policy(path: Path | None, require: list[str]) -> "Policy":
+def _policy(path: Path | None, require: list[str], data: Path | None) -> "Policy":
     from pjdiag.gate.policy import Policy
     from pjdiag.gate.policy_file import load_policy, required, with_rules
 
@@ -174,7 +190,8 @@ def _policy(path: Path | None, require: list[str]) -> "Policy":
             "there is no policy",
             "write one with `pjdiag gate CHECKPOINT --init`, and pass it with --policy",
         )
-    return with_rules(Policy() if path is None else load_policy(path), required(require))
+    stated = with_rules(Policy() if path is None else load_policy(path), required(require))
+    return stated if data is None else stated.on(data)
 
 
 def _read(common: Common, checkpoint: Path) -> "Reading":
@@ -203,8 +220,8 @@ def _finish(
     failure: OutputError | None = None
     try:
         if write_baseline is not None:
-            _write_baseline(result, write_baseline, quiet=common.quiet)
-        _summarise(specs, result)
+            write_baseline_file(result, write_baseline, quiet=common.quiet)
+        summarise(specs, result)
     except OutputError as error:  # the other outputs are written all the same
         failure = error
     _emit(common, specs, result, sys.stdout)
@@ -229,30 +246,6 @@ def _emit(common: Common, specs: "list[OutputSpec]", result: "Result", stdout: T
     )
 
 
-def _write_baseline(result: "Result", path: Path, *, quiet: bool) -> None:
-    from pjdiag.gate.baseline import to_json
-    from pjdiag.render.files import write_file
-    from pjdiag.render.text import visible
-
-    write_file(str(path), to_json(result).encode())
-    if not quiet:
-        print(f"wrote {visible(str(path))}", file=sys.stderr)  # noqa: T201
-
-
-def _summarise(specs: "list[OutputSpec]", result: "Result") -> None:
-    """The page of GitHub's run, where the annotations are asked for."""
-    path = os.environ.get(SUMMARY)
-    if not path or all(spec.format != "github" for spec in specs):
-        return
-    from pjdiag.render.markdown import to_markdown
-
-    try:
-        with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write(f"{to_markdown(result, by=Scope.HEAD, all_rows=False)}\n")
-    except OSError as error:
-        raise OutputError(f"cannot write to {SUMMARY}: {error.strerror or error}") from error
-
-
 def _tell_files(common: Common, specs: "list[OutputSpec]", error: PjdiagError) -> None:
     """The error for those who read only files or annotations; the caller still raises it."""
     from pjdiag.gate.verdict import failed
@@ -264,37 +257,7 @@ def _tell_files(common: Common, specs: "list[OutputSpec]", error: PjdiagError) -
     result = failed(error, {"path": str(common.checkpoint)}, provenance)
     on_stdout = any(spec.path is None for spec in told)
     try:
-        _summarise(specs, result)
+        summarise(specs, result)
         _emit(replace(common, quiet=True), told, result, sys.stdout if on_stdout else io.StringIO())
     except PjdiagError:
         return  # the first error is the one to report
-
-
-def _refuse_own_files(specs: "list[OutputSpec]", *inputs: Path | None) -> None:
-    """An output may not take the place of what the gate reads, nor of the new baseline."""
-    from pjdiag.render.files import same_file
-    from pjdiag.render.text import visible
-
-    for spec in specs:
-        for path in inputs:
-            if spec.path is not None and path is not None and same_file(spec.path, str(path)):
-                raise UsageError(
-                    f"{visible(spec.path)} is both an output and a file of the gate",
-                    "choose another path",
-                )
-
-
-def _write_starter(common: Common, checkpoint: Path, path: Path) -> None:
-    from datetime import UTC, datetime
-
-    from pjdiag.gate.starter import starter
-    from pjdiag.render.files import write_file
-    from pjdiag.render.text import shell_word, visible
-
-    if path.exists():
-        raise UsageError(f"{visible(str(path))} is there already", "pass --policy NEW_FILE")
-    text = starter(_read(common, checkpoint), datetime.now(UTC).date())
-    write_file(str(path), text.encode("utf-8", "backslashreplace"))
-    print(f"Wrote {visible(str(path))}: {text.count('[[rule]]') - 2} rules.")  # noqa: T201
-    words = [shell_word(str(checkpoint)), "--policy", shell_word(str(path))]
-    print(f"Next: pjdiag gate {' '.join(words)}")  # noqa: T201

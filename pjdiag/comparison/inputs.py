@@ -12,6 +12,7 @@ from typing import Any
 
 from pjdiag import api
 from pjdiag.adapters import Reading
+from pjdiag.arguments import require_path
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.diagnostics.progress import Progress
 from pjdiag.errors import InconclusiveError, UsageError
@@ -129,6 +130,7 @@ def _opened(
     if isinstance(source, Result):
         return source, None
     if not isinstance(source, Reading | Checkpoint):
+        require_path(source, "the checkpoint", ", a Result or a Checkpoint")
         path = Path(source)
         if is_saved_result(path):
             return Result.read(path), str(path)

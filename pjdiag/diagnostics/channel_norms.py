@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from pjdiag.adapters.projections import LinearProjections, rotary_pairs
 from pjdiag.adapters.protocol import Layer, MultiplicativeSpectrum, Reading
+from pjdiag.arguments import require_whole
 from pjdiag.checkpoint.native import is_native, is_research
 from pjdiag.diagnostics.kernel_windows import windows_of
+from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
 from pjdiag.diagnostics.progress import Progress, Steps
 from pjdiag.diagnostics.runner import runner
 from pjdiag.terms import Mechanism
@@ -75,13 +77,19 @@ def channel_norms(
 ) -> DataNorms:
     """Runs the model over at most ``windows`` windows of ``data``.
 
-    Raises DataError for data that do not fit, UsageError for an argument out of range and
-    AdapterError where no model can be run.
+    Raises DataError for data that do not fit, UsageError for an argument out of range or windows
+    beyond the learned positions, and AdapterError where no model can be run.
     """
     model = runner(reading, allow_pickle=allow_pickle)
     text = model.tokens(data)
+    positions = learned_positions(reading)
     usual = min(reading.train_length.value or LONGEST_DEFAULT, LONGEST_DEFAULT)
+    usual = min(usual, positions or usual)
+    if length is not None:
+        require_whole(length, "length")
+        require_positions(length, positions)
     chosen = windows_of(text, length, usual, windows, 1, model.unit)
+    require_positions(chosen.length, positions)
     own = is_native(reading.checkpoint) or is_research(reading.checkpoint)
     sums = _Squares({}, own)
     steps = Steps(progress, len(chosen.chosen))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pjdiag.arguments import require_whole
 from pjdiag.diagnostics.token_data import TokenData
 from pjdiag.errors import DataError, UsageError
 
@@ -44,6 +45,9 @@ def windows_of(
     Raises UsageError for a length or a number out of range, DataError where not even one window
     fits, or where tokens are missing inside a sequence or too few: ``least`` are needed.
     """
+    require_whole(count, "the number of windows")
+    if length is not None:
+        require_whole(length, "length")
     if count < 1:
         raise UsageError(f"the number of windows is {count}; expected at least 1", "--windows 2")
     longest = data.ids.shape[-1]

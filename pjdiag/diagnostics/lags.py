@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pjdiag.arguments import require_lengths
 from pjdiag.errors import UsageError
 
 CHUNK = 65536
@@ -28,11 +29,13 @@ def lag_chunks(
 def check_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
     """The lengths in rising order, each once.
 
-    Raises UsageError below 2 tokens and above ``MAX_LENGTH``.
+    Raises UsageError for what is no list of whole numbers, below 2 tokens and above
+    ``MAX_LENGTH``.
 
     >>> check_lengths([4096, 128, 128])
     (128, 4096)
     """
+    require_lengths(lengths)
     for length in lengths:
         if length < 2:
             raise UsageError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pjdiag.arguments import require_path
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import load_model
 from pjdiag.checkpoint.patched import is_patched, load_patched
@@ -52,6 +53,7 @@ class ByteRunner:
 
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """A file's bytes, or the ids of a ``.npy`` file."""
+        require_path(path, "data")
         if Path(path).suffix == ".npy":
             return read_ids(path, self.vocabulary)
         if self.vocabulary != BYTES:
@@ -146,6 +148,7 @@ class TransformersRunner:
         """A text through the checkpoint's tokenizer, or the ids of a ``.npy`` file."""
         from pjdiag.models.huggingface import loading
 
+        require_path(path, "data")
         if Path(path).suffix == ".npy":
             return read_ids(path, self.vocabulary)
         tokenizer = loading.tokenizer(self.checkpoint.path)

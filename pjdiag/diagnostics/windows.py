@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pjdiag.arguments import require_path
 from pjdiag.errors import DataError, UsageError
 
 RESAMPLES = 2000
@@ -36,6 +37,7 @@ class ByteText:
 
 def read_bytes(path: str | os.PathLike[str]) -> ByteText:
     """The bytes of a file. Raises DataError where it cannot be read or holds less than 3."""
+    require_path(path, "data")
     try:
         data = Path(path).read_bytes()
     except OSError as error:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pjdiag import adapters
 from pjdiag.adapters import Reading
+from pjdiag.arguments import require_path
 from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.diagnostics.progress import Progress, no_progress
+from pjdiag.errors import UsageError
 from pjdiag.gate.baseline import DEFAULT_TOLERANCE, parse_tolerance, read_baseline
 from pjdiag.gate.policy import Policy
 from pjdiag.gate.policy_file import load_policy, required, with_rules
@@ -23,6 +25,7 @@ def gate(
     policy: str | os.PathLike[str] | None = None,
     *,
     require: Sequence[str] = (),
+    data: str | os.PathLike[str] | None = None,
     baseline: str | os.PathLike[str] | None = None,
     tolerance: str = DEFAULT_TOLERANCE,
     today: date | None = None,
@@ -32,18 +35,26 @@ def gate(
 ) -> Result:
     """Check a policy file and the comparisons in ``require``.
 
-    One row per rule and place, with its ``status``. ``tolerance`` is the distance from the
-    figures of ``baseline`` that is allowed: ``"0.02"``, or a part of them, ``"5%"``. ``today``
-    (default: the date in UTC) decides which suppressions hold. Raises PolicyError, with line and
-    column, and what the diagnostics raise.
+    ``data``, a text or a file of token ids, is what kernel and nll are measured on, in place of
+    the policy's. One row per rule and place, with its ``status``. ``tolerance`` is the distance
+    from the figures of ``baseline`` that is allowed: ``"0.02"``, or a part of them, ``"5%"``.
+    ``today`` (default: the date in UTC) decides which suppressions hold. Raises UsageError,
+    PolicyError with line and column, and what the diagnostics raise.
 
     >>> import pjdiag
     >>> checks = pjdiag.gate(pjdiag.sample(), require=["mass.sector_share[fj] >= 0.5"])
     >>> [(row["status"], round(row["value"], 2)) for row in checks.rows]
     [('passed', 0.79)]
     """
+    for given, name in ((policy, "the policy"), (data, "data"), (baseline, "the baseline")):
+        if given is not None:
+            require_path(given, name)
+    if isinstance(require, str):
+        raise UsageError("require is text; expected several comparisons", "require=[...]")
     stated = Policy() if policy is None else load_policy(Path(policy))
     stated = with_rules(stated, required(require))
+    if data is not None:
+        stated = stated.on(Path(data))
     if not isinstance(source, Reading):
         opened = (
             source if isinstance(source, Checkpoint) else load(source, allow_pickle=allow_pickle)

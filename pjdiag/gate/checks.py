@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 
@@ -69,6 +69,8 @@ class Evaluation:
     """Suppressions that expire today or earlier do not hold."""
     baseline: Baseline | None = None
     tolerance: Tolerance = field(default_factory=Tolerance)
+    recording: bool = False
+    """A first baseline is being written: what asks for one only has nothing to break yet."""
 
     def checked(
         self, results: Mapping[str, Result], missing: Mapping[str, str] | None = None
@@ -130,6 +132,9 @@ class Evaluation:
             return Status.INCONCLUSIVE, None, reason
         unchanged = None if entry is None else Change.UNCHANGED
         new = None if self.baseline is None else Change.NEW
+        drift = check.rule.drift
+        if entry is None and drift is not None and check.met and not check.rule.bound.asks:
+            return self._without_entry(new, reason)
         if not check.met:
             if entry is not None and not entry.met and self._no_worse(check, entry):
                 return Status.KNOWN, unchanged, f"as in the baseline; {reason}".rstrip("; ")
@@ -138,10 +143,19 @@ class Evaluation:
             return Status.PASSED, None, reason
         if not entry.met:
             return Status.PASSED, Change.FIXED, reason
-        if not self.tolerance.allows(entry.value, value):
-            drift = f"drifted from {entry.value:.6g} by more than {self.tolerance}"
-            return Status.VIOLATED, new, drift
+        allowed = drift or self.tolerance
+        if not allowed.allows(entry.value, value):
+            drifted = f"drifted from {entry.value:.6g} by more than {allowed}"
+            return Status.VIOLATED, new, drifted
         return Status.PASSED, unchanged, reason
+
+    def _without_entry(self, new: Change | None, reason: str) -> tuple[Status, Change | None, str]:
+        """What comes of a rule that asks for a baseline only, where that has no figure."""
+        if self.baseline is not None:
+            return Status.INCONCLUSIVE, new, "the baseline has no such figure"
+        if self.recording:
+            return Status.PASSED, None, reason
+        return Status.INCONCLUSIVE, None, "there is no baseline to compare with: --baseline FILE"
 
     def _no_worse(self, check: Check, entry: Entry) -> bool:
         old = _outside(check.rule, entry.value)
@@ -197,6 +211,8 @@ def _checks(rule: Rule, result: Result) -> list[Check]:
         found = figures(result, rule.metric, rule.scope)
     except AmbiguousError as error:
         raise rule.origin.error(error.message, error.hint) from error
+    if rule.bound.text is not None:
+        found = [_compared(figure, rule.bound.text) for figure in found]
     if rule.scope == FRACTION:
         return [_fraction(rule, found)]
     return [
@@ -208,6 +224,14 @@ def _checks(rule: Rule, result: Result) -> list[Check]:
         )
         for figure in found
     ]
+
+
+def _compared(figure: Figure, wanted: str) -> Figure:
+    """Words as a figure: 1 where they are those wanted, else 0 and a reason that tells them."""
+    if figure.text is None:
+        return figure
+    same = figure.text == wanted
+    return replace(figure, value=float(same), reason="" if same else f"it is {figure.text!a}")
 
 
 def _fraction(rule: Rule, found: Sequence[Figure]) -> Check:

@@ -40,7 +40,8 @@ def measured(
     by_diagnostic: dict[str, list[Rule]] = {}
     for rule in policy.rules:
         by_diagnostic.setdefault(rule.metric.diagnostic, []).append(rule)
-    plans = [_plan(policy, name, rules) for name, rules in by_diagnostic.items()]
+    length = reading.train_length.value
+    plans = [_plan(policy, name, rules, length) for name, rules in by_diagnostic.items()]
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     for index, (name, plan) in enumerate(zip(by_diagnostic, plans, strict=True)):
@@ -74,7 +75,7 @@ class _Plan:
         return _function(self.name)(reading, **self.settings, **extra)
 
 
-def _plan(policy: Policy, name: str, rules: Sequence[Rule]) -> _Plan:
+def _plan(policy: Policy, name: str, rules: Sequence[Rule], train_length: int | None) -> _Plan:
     run = policy.settings(name)
     columns = {rule.metric.column for rule in rules}
     settings: dict[str, Any] = {}
@@ -92,11 +93,14 @@ def _plan(policy: Policy, name: str, rules: Sequence[Rule]) -> _Plan:
         needing = next(rule for rule in rules if name in NEED_DATA or rule.metric.column in ON_DATA)
         if run.data is None:
             raise needing.origin.error(
-                f"{needing.metric} needs data", f"name a text in [run] or [run.{name}]: data = ..."
+                f"{needing.metric} needs data",
+                f"pass --data FILE, or name it in [run] or [run.{name}]: data = ...",
             )
         settings["data"] = run.data
         if run.windows is not None:
             settings["windows"] = run.windows
+    if name == "nll" and not run.length:
+        settings |= _loss_lengths(rules, train_length)
     if name == "nll":
         settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
     if name == "kernel":
@@ -109,6 +113,15 @@ def _plan(policy: Policy, name: str, rules: Sequence[Rule]) -> _Plan:
             )
         settings["length"] = run.length[0]
     return _Plan(name, settings)
+
+
+def _loss_lengths(rules: Sequence[Rule], train_length: int | None) -> dict[str, list[int]]:
+    """The lengths that the rules name; the train length where none does; else the default."""
+    named = [rule.metric.named.get("eval_length") for rule in rules]
+    lengths = sorted({each for each in named if isinstance(each, int)})
+    if not lengths and train_length is not None:
+        lengths = [train_length]
+    return {"lengths": lengths} if lengths and (None not in named or len(lengths) == 1) else {}
 
 
 def _by_place(rule: Rule) -> bool:

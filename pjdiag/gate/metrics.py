@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pjdiag.checkpoint.text import listed, near
+from pjdiag.gate.bounds import Bound
 from pjdiag.terms import (
     DIAGNOSTICS,
     FIGURE_KINDS,
     KEYS,
+    SCOPE_COLUMNS,
     Band,
     Column,
     Family,
@@ -76,60 +78,6 @@ class Metric:
         return Metric(self.diagnostic, self.column, {**self.named, key: value})
 
 
-@dataclass(frozen=True)
-class Bound:
-    """What a figure must be: within two limits, or within a tolerance of a target."""
-
-    minimum: float | None = None
-    maximum: float | None = None
-    open: bool = False
-    """The limits themselves do not suffice."""
-    target: float | None = None
-    tolerance: float = 0.0
-
-    def holds(self, value: float) -> bool:
-        """Whether ``value`` is what it must be.
-
-        >>> Bound(minimum=0.5).holds(0.5), Bound(minimum=0.5, open=True).holds(0.5)
-        (True, False)
-        >>> Bound(target=0.5, tolerance=0.05).holds(0.55)
-        True
-        """
-        if self.target is not None:
-            away = abs(value - self.target)
-            return away <= self.tolerance or math.isclose(away, self.tolerance, rel_tol=1e-9)
-        return self.distance(value) == 0 and not (
-            self.open and value in (self.minimum, self.maximum)
-        )
-
-    def distance(self, value: float) -> float:
-        """How far ``value`` lies outside; 0 inside and on a limit."""
-        if self.target is not None:
-            return max(abs(value - self.target) - self.tolerance, 0.0)
-        below = 0.0 if self.minimum is None else self.minimum - value
-        above = 0.0 if self.maximum is None else value - self.maximum
-        return max(below, above, 0.0)
-
-    @property
-    def limits(self) -> tuple[float | None, float | None]:
-        """The smallest and the largest value that holds; None where nothing limits."""
-        if self.target is not None:
-            return self.target - self.tolerance, self.target + self.tolerance
-        return self.minimum, self.maximum
-
-    def __str__(self) -> str:
-        if self.target is not None:
-            if self.tolerance == 0:
-                return f"exactly {_number(self.target)}"
-            return f"within {_number(self.tolerance)} of {_number(self.target)}"
-        low, high = ("above", "below") if self.open else ("at least", "at most")
-        if self.minimum is not None and self.maximum is not None:
-            return f"{_number(self.minimum)} to {_number(self.maximum)}"
-        if self.minimum is None:
-            return f"{high} {_number(self.maximum)}"
-        return f"{low} {_number(self.minimum)}"
-
-
 def parse_metric(text: str) -> Metric:
     """The metric that ``text`` names. Raises ExpressionError.
 
@@ -160,6 +108,8 @@ def parse_requirement(text: str) -> tuple[Metric, Bound]:
             "no comparison after the metric", end, "end with >=, <=, >, < or == and a number"
         )
     operator, number = found.groups()
+    if is_text(metric):
+        return metric, _equal(operator, number, found)
     try:
         value = float(number)
     except ValueError:
@@ -176,7 +126,24 @@ def parse_requirement(text: str) -> tuple[Metric, Bound]:
 
 def column_of(diagnostic: str, name: str) -> Column | None:
     """The column of that name; None where the diagnostic has none."""
-    return next((column for column in DIAGNOSTICS[diagnostic] if column.name == name), None)
+    columns = DIAGNOSTICS[diagnostic]
+    if diagnostic == "inspect":  # there the mechanism is what is told, not only whose row it is
+        columns = (*columns, *(each for each in SCOPE_COLUMNS if each.name in FILTERS))
+    return next((column for column in columns if column.name == name), None)
+
+
+def is_text(metric: Metric) -> bool:
+    """Whether the metric's column holds words."""
+    column = column_of(metric.diagnostic, metric.column)
+    return column is not None and column.kind == "text"
+
+
+def _equal(operator: str, word: str, found: re.Match[str]) -> Bound:
+    """What ``== word`` asks of a column of words."""
+    if operator != "==":
+        raise ExpressionError(f"{operator} between words", found.start(1), "compare words with ==")
+    quoted = len(word) > 1 and word[0] == word[-1] and word[0] in "'\""
+    return Bound(text=word[1:-1] if quoted else word)
 
 
 def _metric(text: str) -> tuple[Metric, int]:
@@ -204,7 +171,7 @@ def _metric(text: str) -> tuple[Metric, int]:
 
 
 def _is_figure(diagnostic: str, column: Column) -> bool:
-    return column.kind in FIGURE_KINDS and column.name not in KEYS[diagnostic]
+    return column.kind in (*FIGURE_KINDS, "text") and column.name not in KEYS[diagnostic]
 
 
 def _named(diagnostic: str, text: str, at: int) -> tuple[dict[str, Value], int]:
@@ -263,11 +230,6 @@ def key_value(diagnostic: str, name: str, text: str, offset: int) -> Value:
         hint = f"values are {listed(known, 12)}" if known else f"write {name}=VALUE"
         raise ExpressionError(f"{name} is {text!a}", offset, hint)
     return text
-
-
-def _number(value: float | None) -> str:
-    """As a person writes it: ``1e-6``, not ``1e-06``."""
-    return re.sub(r"e([+-])0*", r"e\1", f"{value:.9g}").replace("e+", "e")
 
 
 def _shown(value: Value) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pjdiag.checkpoint.text import shown_path
 from pjdiag.errors import PolicyError
-from pjdiag.gate.metrics import Bound, Metric
+from pjdiag.gate.baseline import Tolerance
+from pjdiag.gate.bounds import Bound
+from pjdiag.gate.metrics import Metric
 from pjdiag.gate.toml_places import Spot
 
 VERSION = 1
@@ -60,13 +62,18 @@ class Rule:
     """Least share of the heads that must meet the bound, with the scope ``fraction``."""
     severity: str = ERROR
     message: str = ""
+    drift: Tolerance | None = None
+    """How far the figure may be from its baseline; None: as the command says."""
 
     @property
     def requirement(self) -> str:
         """What the figure must be, in words."""
+        parts = [str(self.bound)] if self.bound.asks else []
         if self.scope == FRACTION:
-            return f"{self.bound} in {100 * self.fraction:.4g}% of its places"
-        return str(self.bound)
+            parts = [f"{self.bound} in {100 * self.fraction:.4g}% of its places"]
+        if self.drift is not None:
+            parts.append(f"within {self.drift} of the baseline")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,11 @@ class Policy:
     """Of one diagnostic: what is set here goes before ``run``."""
     source: str | None = None
     """The policy file as it was given; None where there is none."""
+
+    def on(self, data: Path) -> Policy:
+        """This policy with everything on data measured on ``data``."""
+        runs = {name: replace(each, data=data) for name, each in self.runs.items()}
+        return replace(self, run=replace(self.run, data=data), runs=runs)
 
     def settings(self, diagnostic: str) -> Settings:
         """How to run ``diagnostic``."""

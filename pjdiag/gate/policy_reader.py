@@ -9,12 +9,15 @@ from datetime import date, datetime
 from typing import Any
 
 from pjdiag.checkpoint.text import listed, near
+from pjdiag.errors import UsageError
+from pjdiag.gate.baseline import Tolerance, parse_tolerance
+from pjdiag.gate.bounds import Bound
 from pjdiag.gate.metrics import (
     PLACES,
     WORDS,
-    Bound,
     ExpressionError,
     Metric,
+    is_text,
     parse_metric,
 )
 from pjdiag.gate.policy import (
@@ -45,6 +48,8 @@ RULE_KEYS = (
     "min",
     "max",
     "within",
+    "equals",
+    "drift",
     "severity",
     "message",
 )
@@ -123,9 +128,10 @@ class Reader(Fields):
                 f"write {ERROR!a} or {WARNING!a}",
             )
         message = self.text(table, "message", at) if "message" in table else ""
-        bound = self._bound(table, at)
+        drift = self._drift(table, scope, at) if "drift" in table else None
+        bound = self._bound(table, metric, at, needed=drift is None)
         origin = self.origin(at)
-        return Rule(name, metric, bound, origin, scope, fraction, severity, message)
+        return Rule(name, metric, bound, origin, scope, fraction, severity, message, drift)
 
     def _metric(self, table: Mapping[str, Any], at: Key) -> Metric:
         text = self.text(table, "metric", at)
@@ -172,7 +178,21 @@ class Reader(Fields):
             self.fail(key, f"the fraction is {found[1]!a}", "write a share above 0, at most 1")
         return FRACTION, fraction
 
-    def _bound(self, table: Mapping[str, Any], at: Key) -> Bound:
+    def _drift(self, table: Mapping[str, Any], scope: str | None, at: Key) -> Tolerance:
+        """How far from the baseline the figure may be: a number, or percents of it."""
+        key, value = (*at, "drift"), table["drift"]
+        if scope == FRACTION:
+            self.fail(key, "drift beside a fraction", "use another scope")
+        if not isinstance(value, str) and not is_number(value):
+            self.fail(key, f"drift is {said(value)}", "write drift = 0.02, or drift = '5%'")
+        try:
+            return parse_tolerance(str(value))
+        except UsageError:
+            self.fail(key, f"drift is {said(value)}", "write drift = 0.02, or drift = '5%'")
+
+    def _bound(self, table: Mapping[str, Any], metric: Metric, at: Key, *, needed: bool) -> Bound:
+        if is_text(metric) or "equals" in table:
+            return self._equals(table, metric, at)
         if "within" in table:
             for name in ("min", "max"):
                 if name in table:
@@ -188,11 +208,21 @@ class Reader(Fields):
                 self.fail((*at, "within"), f"the tolerance is {values[1]}", "write 0 or more")
             return Bound(target=float(values[0]), tolerance=float(values[1]))
         limits = {name: self.number(table, name, at) for name in ("min", "max") if name in table}
-        if not limits:
-            self.fail(at, "the rule asks nothing of its metric", "add min, max or within")
+        if not limits and needed:
+            self.fail(at, "the rule asks nothing of its metric", "add min, max, within or drift")
         if len(limits) == 2 and limits["min"] > limits["max"]:
             self.fail((*at, "min"), "min is above max: nothing fulfils it", "swap or correct them")
         return Bound(limits.get("min"), limits.get("max"))
+
+    def _equals(self, table: Mapping[str, Any], metric: Metric, at: Key) -> Bound:
+        """The words that a column of words must hold."""
+        if not is_text(metric):
+            key = (*at, "equals")
+            self.fail(key, f"{metric.column} is a number", "write within = [NUMBER, 0]")
+        for name in ("min", "max", "within", "drift"):
+            if name in table:
+                self.fail((*at, name), f"{metric.column} holds words", 'write equals = "..."')
+        return Bound(text=self.text(table, "equals", at))
 
     def _suppression(self, found: Any, at: Key, rules: set[str]) -> Suppression:
         table = self.table(found, at)

@@ -26,12 +26,14 @@ def run(
     baseline: Baseline | None = None,
     tolerance: Tolerance | None = None,
     min_coverage: float = 0.0,
+    recording: bool = False,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
 ) -> Result:
     """Every rule of ``policy`` at every place of its scope: one row each.
 
-    A share of layers read below ``min_coverage`` makes the result inconclusive. Raises
+    A share of layers read below ``min_coverage`` makes the result inconclusive. ``recording``: a
+    first baseline is to be made of it, so what asks for one only passes. Raises
     PolicyError for a policy without rules, one that needs data and names none, and a rule that
     matches several rows without a scope.
     """
@@ -41,7 +43,7 @@ def run(
             "add a [[rule]], pass --require, or write a policy with `pjdiag gate --init`",
         )
     found = measured(reading, policy, allow_pickle=allow_pickle, progress=progress)
-    evaluation = Evaluation(policy, today, baseline, tolerance or Tolerance())
+    evaluation = Evaluation(policy, today, baseline, tolerance or Tolerance(), recording)
     checked = evaluation.checked(found.results, found.missing)
     low = reading.coverage < min_coverage
     reasons = [f"coverage is {reading.coverage:.0%}, below {min_coverage:.0%}"] if low else []

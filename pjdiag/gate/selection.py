@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from pjdiag.gate.metrics import PLACES, Metric
+from pjdiag.gate.metrics import PLACES, Metric, Value, is_text
 from pjdiag.gate.policy import EVERY_HEAD, EVERY_LAYER, FRACTION, MODEL
 from pjdiag.results import Result, Row
 
@@ -34,6 +35,8 @@ class Figure:
     value: float | None
     """None where there is none; ``reason`` then says why."""
     reason: str = ""
+    text: str | None = None
+    """The words of a column that holds words, which has no value of its own."""
 
 
 def figures(result: Result, metric: Metric, scope: str | None) -> list[Figure]:
@@ -92,6 +95,9 @@ def _figure(rows: Sequence[Row], metric: Metric) -> Figure:
     if len(rows) > 1:
         raise _ambiguity(rows, metric, unnamed)
     row = rows[0]
+    if is_text(metric) and row.get(metric.column) is not None:
+        word = str(row[metric.column])
+        return Figure(row["layer"], row["head"], row.get("mechanism"), None, text=word)
     value, reason = _value(row, metric.column)
     return Figure(row["layer"], row["head"], row.get("mechanism"), value, reason)
 
@@ -116,7 +122,29 @@ def _ambiguity(rows: Sequence[Row], metric: Metric, unnamed: Iterable[str]) -> A
     message = f"{metric} matches {len(rows)} rows" + (f": {shown}" if shown else "")
     if places:
         return AmbiguousError(message, "give the rule a scope, such as 'every layer'")
-    return AmbiguousError(message, f"name {' and '.join(list(differing) or ['another key'])}")
+    return AmbiguousError(message, _told_apart(rows, metric, list(differing)))
+
+
+def _told_apart(rows: Sequence[Row], metric: Metric, differing: Sequence[str]) -> str:
+    """The metrics that mean one of the rows each, ready to be written; else what to name."""
+    for count in range(1, len(differing) + 1):
+        for keys in combinations(differing, count):
+            values = [tuple(row.get(key) for key in keys) for row in rows]
+            if len(set(values)) == len(rows) and not any(None in each for each in values):
+                named = [str(_naming(metric, keys, each)) for each in values]
+                return f"write {_one_of(named)}"
+    return f"name {' and '.join(differing or ['another key'])}"
+
+
+def _naming(metric: Metric, keys: Sequence[str], values: Sequence[Value]) -> Metric:
+    for key, value in zip(keys, values, strict=True):
+        metric = metric.with_named(key, value)
+    return metric
+
+
+def _one_of(names: Sequence[str]) -> str:
+    shown = [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])]
+    return f"{', '.join(shown[:-1])} or {shown[-1]}"
 
 
 def _absence(result: Result, metric: Metric) -> str:

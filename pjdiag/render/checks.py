@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pjdiag.gate.metrics import column_of
 from pjdiag.gate.policy import REQUIRED
 from pjdiag.render import numbers
 from pjdiag.render.text import some_spans
@@ -65,6 +66,8 @@ def value(row: Row) -> str:
     kind = _kind(row)
     if figure is None or kind == "count":
         return numbers.setting(figure)
+    if kind == "text":
+        return "equal" if figure else "different"
     if kind == "flag":
         return "true" if figure else "false"
     rounded = float(f"{figure:.{DIGITS - 1}e}")
@@ -121,5 +124,5 @@ def _kind(row: Row) -> str:
         return "share"
     diagnostic, _, rest = str(row["metric"]).partition(".")
     name = rest.partition("[")[0]
-    columns = DIAGNOSTICS.get(diagnostic, ())
-    return next((column.kind for column in columns if column.name == name), "real")
+    column = column_of(diagnostic, name) if diagnostic in DIAGNOSTICS else None
+    return "real" if column is None else column.kind

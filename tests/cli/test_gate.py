@@ -497,3 +497,36 @@ def test_no_help_of_any_command_loses_brackets_to_markup() -> None:
     assert any("[" in text for text in said)
     for text in said:
         assert Text.from_markup(text).plain == text.replace(r"\[", "[")
+
+
+class TestData:
+    def test_a_loss_is_gated_on_a_text_without_a_policy(self, capsys, folder):
+        text = folder / "held-out.txt"
+        text.write_bytes(held_out_text().read_bytes()[:2000])
+        ran = run(capsys, "gate", sample(), "--require", "nll.nll <= 3", "--data", text)
+        assert (ran.code, ran.err) == (0, "")
+        assert "The check passes" in ran.out
+
+    def test_it_goes_before_the_policy_s(self, capsys, folder):
+        text = folder / "held-out.txt"
+        text.write_bytes(held_out_text().read_bytes()[:2000])
+        rule = (
+            '[run.nll]\ndata = "nowhere.txt"\n[[rule]]\nid = "loss"\nmetric = "nll.nll"\nmax = 3\n'
+        )
+        path = policy(folder, rule)
+        assert run(capsys, "gate", sample(), "--policy", path).code == 2
+        assert run(capsys, "gate", sample(), "--policy", path, "--data", text).code == 0
+
+    def test_without_it_the_error_says_how(self, capsys, folder):
+        ran = run(capsys, "gate", sample(), "--require", "nll.nll <= 3")
+        assert ran.code == 2
+        assert "pass --data FILE" in ran.err
+
+
+def test_a_drift_rule_writes_its_first_baseline_and_then_holds(capsys, checkpoint, folder):
+    rule = f"{RULE}drift = 0.01\n"
+    assert gated(capsys, checkpoint, rule).code == 3
+    assert gated(capsys, checkpoint, rule, "--write-baseline", "b.json").code == 0
+    assert gated(capsys, checkpoint, rule, "--baseline", "b.json").code == 0
+    other = full_native(folder / "o.safetensors", seed=9)
+    assert gated(capsys, other, rule, "--baseline", "b.json").code == 1

@@ -13,7 +13,10 @@ import transformers
 import pjdiag
 from pjdiag.checkpoint import load
 from pjdiag.checkpoint.native import load_model
+from pjdiag.diagnostics.channel_norms import channel_norms
 from pjdiag.diagnostics.heads import sound_spectra
+from pjdiag.diagnostics.learned_positions import learned_positions
+from pjdiag.diagnostics.progress import no_progress
 from pjdiag.errors import DataError, UsageError
 from tests.diagnostics.runnable import runnable
 from tests.models.huggingface.folders import saved
@@ -222,3 +225,15 @@ def test_data_that_do_not_fit_are_refused(tmp_path) -> None:
         pjdiag.spectrum(path, short, windows=0)
     with pytest.raises(DataError, match="cannot be read"):
         pjdiag.spectrum(path, tmp_path / "nowhere.txt")
+
+
+def test_windows_beyond_learned_positions_are_refused(tmp_path: Path) -> None:
+    folder = saved(Tiny("GPT2Config", "GPT2LMHeadModel", {}).build(), tmp_path / "m")
+    data = array(tmp_path, np.arange(400) % VOCABULARY)
+    reading = pjdiag.read(folder)
+    positions = learned_positions(reading)
+    assert positions is not None
+    with pytest.raises(UsageError, match=f"the model has {positions} learned positions"):
+        pjdiag.spectrum(folder, data, positions + 1)
+    norms = channel_norms(reading, data, None, 1, False, no_progress)
+    assert norms.length <= positions

@@ -139,3 +139,18 @@ def test_a_diagnostic_that_has_nothing_to_say_is_inconclusive(reading: Reading) 
 
 def test_every_diagnostic_can_be_asked() -> None:
     assert set(TAKES) == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "lengths"),
+    [
+        (["nll.nll"], [128]),
+        (["nll.nll[length=64]"], [64]),
+        (["nll.nll[length=64]", "nll.nll[length=32]"], [32, 64]),
+    ],
+)
+def test_a_loss_is_measured_at_the_lengths_that_are_asked_for(
+    runnable: Reading, data: Path, metrics: list[str], lengths: list[int]
+) -> None:
+    found = made(runnable, rules(*metrics, run=f'[run]\ndata = "{data}"\nwindows = 1\n'))
+    assert {row["eval_length"] for row in found.results["nll"].rows} == set(lengths)

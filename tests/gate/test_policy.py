@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pjdiag.cli.settings import COMMAND_KEYS, POLICY_FILES, POLICY_KEYS, SHARED_KEYS
 from pjdiag.errors import PolicyError
 from pjdiag.gate import policy_reader
-from pjdiag.gate.metrics import Bound
+from pjdiag.gate.bounds import Bound
 from pjdiag.gate.policy import SETTINGS, Policy, Settings
 from pjdiag.gate.policy_file import TABLES, load_policy, parse_policy, required, with_rules
 from pjdiag.terms import KEYS

@@ -10,6 +10,7 @@ import pytest
 from pjdiag.gate.metrics import Metric, parse_metric
 from pjdiag.gate.selection import AmbiguousError, Figure, figures
 from pjdiag.results import Result
+from pjdiag.terms import Family
 from tests.render.results import FULL, inspect_result, inspect_row, mass_result, rotary_result
 
 BOTH = replace(mass_result(), rows=(*mass_result().rows, *rotary_result([[1.0], [1.0]]).rows))
@@ -59,7 +60,10 @@ def test_several_rows_without_a_scope_are_ambiguous() -> None:
     assert "scope" in caught.value.hint
     with pytest.raises(AmbiguousError, match="family additive, multiplicative") as caught:
         found(BOTH, "mass.effective_mass[fj]")
-    assert caught.value.hint == "name family and mechanism"
+    options = caught.value.hint.removeprefix("write ").split(" or ")
+    assert options == [f"mass.effective_mass[fj, family={f}]" for f in Family]
+    for option in options:  # as it stands, each of them is one row
+        assert len(found(BOTH, option)) == 1
     with pytest.raises(AmbiguousError):
         found(BOTH, "mass.effective_mass[fj]", "every head")
     assert len(found(BOTH, "mass.effective_mass[fj, family=multiplicative]")) == 1
