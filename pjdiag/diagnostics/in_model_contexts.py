@@ -132,7 +132,7 @@ def draw_context(
         if _occurrences(made.ids, made.ids[-task.key_length :]) == 2:
             return made
     raise DataError(
-        f"keys of {task.key_length} tokens keep occurring in the filler of {length} tokens",
+        f"keys of length {task.key_length} keep occurring in the filler of {length} tokens",
         f"pass --key-length {task.key_length + 1} or longer",
     )
 
