@@ -11,8 +11,9 @@ from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
+from pjdiag.errors import UsageError
 from pjdiag.results import Result
-from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
+from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,16 +106,62 @@ def energy(
 
 def loo(
     source: Source,
+    data: str | os.PathLike[str] | None = None,
     *,
     order: int | None = None,
+    remove: Sequence[str] | None = None,
     lengths: Sequence[int] | None = None,
     target: Callable[[np.ndarray], np.ndarray] | None = None,
+    scope: Scope = Scope.MODEL,
+    layer: int | None = None,
+    head: int | None = None,
+    stride: int | None = None,
+    windows: int | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    allow_pickle: bool = False,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Result:
-    """Leave one order or sector out: ``diagnostics.leave_one_out.leave_one_out``."""
-    from pjdiag.diagnostics.leave_one_out import leave_one_out as measure
+    """Leave one order, sector or band out: of the kernel, or with ``data`` of the running model.
 
-    return measure(read(source), order=order, lengths=lengths, target=target, progress=progress)
+    Without data ``diagnostics.leave_one_out.leave_one_out``, which takes ``order``, ``lengths``
+    and ``target``; with data ``diagnostics.model_loo.model_leave_one_out``, which takes all but
+    ``target``. Raises UsageError for an argument of the other one.
+    """
+    reading = read(source, allow_pickle=allow_pickle)
+    if data is None:
+        from pjdiag.diagnostics.leave_one_out import leave_one_out, require_static
+
+        require_static(remove=remove, layer=layer, head=head, windows=windows, stride=stride)
+        return leave_one_out(
+            reading, order=order, lengths=lengths, target=target, progress=progress
+        )
+    from pjdiag.diagnostics.model_loo import model_leave_one_out
+
+    if target is not None:
+        raise UsageError(
+            "a target kernel is given, and data", "leave one of them out: the model has a loss"
+        )
+    return model_leave_one_out(
+        reading,
+        data,
+        order=order,
+        remove=remove,
+        lengths=lengths,
+        scope=scope,
+        layer=layer,
+        head=head,
+        stride=stride,
+        windows=windows,
+        batch=batch,
+        seed=seed,
+        allow_pickle=allow_pickle,
+        progress=progress,
+        announce=announce,
+        ledger=ledger,
+    )
 
 
 def probe(

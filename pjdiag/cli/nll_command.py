@@ -1,12 +1,12 @@
 """pjdiag nll."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pjdiag.cli.announcing import announce
+from pjdiag.cli.held_out import text_or_held_out
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.resuming import Resume, resumable
@@ -74,7 +74,7 @@ def nll(
             "the loss is the model's; a layer or a head has figures with --attention only",
             "add --attention, or leave out --layer and --head",
         )
-    text = _data(common, data)
+    text = text_or_held_out(common, data, "nll needs")
 
     def diagnose(reading: "Reading", ledger: "Ledger") -> "Result":
         from pjdiag import api
@@ -98,17 +98,3 @@ def nll(
     with resumable(common, "nll", resume) as ledger:
         by = Scope.LAYER if attention else Scope.MODEL
         run(common, lambda reading: diagnose(reading, ledger), by=by)
-
-
-def _data(common: Common, data: Path | None) -> Path:
-    if data is not None:
-        return data
-    if common.checkpoint is not None:
-        raise UsageError("nll needs a text to predict", "pass --data FILE")
-    from pjdiag.samples import DEFAULT_SAMPLE, held_out_text
-
-    if not common.quiet:
-        print(  # noqa: T201
-            f"No data given: predicting the held-out excerpt of {DEFAULT_SAMPLE}.", file=sys.stderr
-        )
-    return held_out_text()

@@ -20,7 +20,7 @@ COMMAND_KEYS: dict[str, set[str]] = {
     "mass": {"length", "sector"},
     "spectrum": {"data", "length", "windows"},
     "energy": {"length", "lag_weights", "centred", "sector"},
-    "loo": {"length", "order"},
+    "loo": {"data", "length", "order", "windows", "stride", "batch", "seed"},
     "probe": {"length", "precision", "with_affine", "decision", "seed"},
     "stability": {"length"},
     "verify": {"length", "seed"},

@@ -106,6 +106,16 @@ def leave_one_out(
     )
 
 
+def require_static(**given: object) -> None:
+    """Raises UsageError where an argument is given that only a running model can use."""
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} is given without data; the kernel alone has no use for it",
+                "pass data: a text, or token ids as a .npy file",
+            )
+
+
 def _removals(kernels: Sequence[PositionKernel], order: int | None) -> list[Removal]:
     sectors = [sector for sector in Sector if any(sector in k.sectors for k in kernels)]
     jets = tuple(sector for sector in Sector if any(sector in jet_sectors(k) for k in kernels))

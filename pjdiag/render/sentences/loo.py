@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place
+from pjdiag.render.sentences import model_loo
 from pjdiag.render.sentences._common import about
+from pjdiag.render.sentences._removals import removal_words
 from pjdiag.render.text import listed
+from pjdiag.render.views.model_loo import of_a_model
 from pjdiag.results import Result, Row
-from pjdiag.terms import SECTOR_TITLES, Sector
+
+__all__ = ["headline", "removal_words", "sentence"]
 
 MEASURABLE = 1e-3
 """Nats. A smaller mean divergence of the attention prior counts as nothing measurable: by
@@ -16,6 +20,8 @@ Pinsker's inequality it moves at most 2.2% of the attention, sqrt(KL / 2), on av
 
 def headline(result: Result) -> str:
     """The sentence about the coarsest scope that has rows."""
+    if of_a_model(result):
+        return model_loo.headline(result)
     return about(result, sentence)
 
 
@@ -35,21 +41,6 @@ def sentence(place: Place) -> str:
     top = max(known, key=lambda name: known[name])
     text = f"removing {removal_words(top)} moves the attention prior most, by {_nats(known[top])} "
     return "; ".join([text + at, *_orders(known, top)])
-
-
-def removal_words(removed: str) -> str:
-    """A removal in words.
-
-    >>> [removal_words(name) for name in ("order:2", "lc:1", "sector:affine")]
-    ['order 2', 'light-cone order 1', 'the affine recency sector']
-    """
-    kind, _, what = removed.partition(":")
-    titles = {sector.value: SECTOR_TITLES[sector] for sector in Sector}
-    if kind == "order":
-        return f"order {what}"
-    if kind == "sector":
-        return f"the {titles.get(what, what)} sector"
-    return f"{titles[kind]} order {what}" if kind in titles else removed
 
 
 def _single(removed: str, row: Row, at: str) -> str:

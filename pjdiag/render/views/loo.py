@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, places, split_to_fit
 from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell
+from pjdiag.render.views import model_loo
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
@@ -21,6 +22,8 @@ FEW = 4
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """Prior KL and delta MSE by length; where that is more than a screen, one line per scope."""
+    if model_loo.of_a_model(result):
+        return model_loo.tables(result, by, all_rows)
     found = places(result.rows, by)
     lengths = sorted({row["eval_length"] for row in result.rows})
     if not lengths:

@@ -1,0 +1,116 @@
+"""Leave one out of the running model: what the loss gains, beside a control of the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pjdiag.render import numbers
+from pjdiag.render.places import Place, places, split_to_fit
+from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell
+from pjdiag.results import Result, Row
+from pjdiag.terms import Scope
+
+FEW = 4
+"""Removals that a line per scope can hold in full."""
+
+
+def of_a_model(result: Result) -> bool:
+    """Whether the rows are those of a running model."""
+    return "queries" in result.provenance
+
+
+def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
+    """Every removal of a scope; where that is more than a screen, finer scopes on a line each."""
+    found = places(result.rows, by)
+    if not found:
+        return []
+    losses = any(row["loo_delta_nll"] is not None for row in result.rows)
+    detailed, compact = (found, []) if all_rows else split_to_fit(found, lambda p: len(p.rows))
+    unit = str(result.provenance.get("unit") or "token")
+    return [
+        _loss_table(detailed, unit) if losses else _attention_table(detailed),
+        _scope_table(compact, "loo_delta_nll" if losses else "attention_kl"),
+    ]
+
+
+def _loss_table(found: Sequence[Place], unit: str) -> Table:
+    lengths = _lengths(found)
+    headers = (
+        *_keys(lengths),
+        Header("loss\nchanges by", numeric=True),
+        Header("95%\ninterval"),
+        Header("random\ncontrol", numeric=True),
+        Header("attention\nKL", numeric=True),
+    )
+    lines = [
+        (
+            *_key_cells(place, row, lengths),
+            figure_cell(row["loo_delta_nll"]),
+            _interval(row),
+            figure_cell(row["control_delta_nll"]),
+            BLANK if row["attention_kl"] is None else figure_cell(row["attention_kl"]),
+        )
+        for place in found
+        for row in place.rows
+    ]
+    note = (
+        f"in nats per {unit}; interval: paired bootstrap over windows, blank with one; random "
+        "control: the same part with random signs; attention KL in nats, on sampled queries"
+    )
+    return Table(_title(lengths, "loss"), headers, tuple(lines), note)
+
+
+def _attention_table(found: Sequence[Place]) -> Table:
+    lengths = _lengths(found)
+    headers = (*_keys(lengths), Header("attention\nKL", numeric=True))
+    lines = [
+        (*_key_cells(place, row, lengths), figure_cell(row["attention_kl"]))
+        for place in found
+        for row in place.rows
+    ]
+    return Table(_title(lengths, "attention"), headers, tuple(lines), "in nats, on sampled queries")
+
+
+def _scope_table(found: Sequence[Place], name: str) -> Table:
+    removals = list(dict.fromkeys(str(row["removed"]) for place in found for row in place.rows))
+    if len(removals) > FEW:
+        removals = [removed for removed in removals if not removed.startswith(("fj:", "lc:"))]
+    length = max(_lengths(found), default=0)
+    headers = (
+        Header("scope", key=True),
+        *(Header(removed.replace(":", "\n"), numeric=True) for removed in removals),
+    )
+    lines = []
+    for place in found:
+        rows = {row["removed"]: row for row in place.rows if row["eval_length"] == length}
+        cells = [rows.get(removed) for removed in removals]
+        lines.append(
+            (Cell(place.label), *(BLANK if r is None else figure_cell(r[name]) for r in cells))
+        )
+    what = "Change of the loss" if name == "loo_delta_nll" else "Attention KL"
+    note = "in nats; intervals, controls and every removal: --all"
+    return Table(f"{what} by scope, {numbers.count(length)} tokens", headers, tuple(lines), note)
+
+
+def _lengths(found: Sequence[Place]) -> list[int]:
+    return sorted({row["eval_length"] for place in found for row in place.rows})
+
+
+def _title(lengths: Sequence[int], what: str) -> str:
+    at = f", {numbers.count(lengths[0])} tokens" if len(lengths) == 1 else ""
+    return f"What removing a part does to the {what}{at}"
+
+
+def _keys(lengths: Sequence[int]) -> tuple[Header, ...]:
+    several = (Header("context\n(tokens)", numeric=True, key=True),) if len(lengths) > 1 else ()
+    return (Header("scope", key=True, group=True), Header("removed", key=True), *several)
+
+
+def _key_cells(place: Place, row: Row, lengths: Sequence[int]) -> tuple[Cell, ...]:
+    several = (Cell(numbers.count(row["eval_length"])),) if len(lengths) > 1 else ()
+    return (Cell(place.label), Cell(str(row["removed"])), *several)
+
+
+def _interval(row: Row) -> Cell:
+    ends = [row["ci_low"], row["ci_high"]]
+    return BLANK if None in ends else Cell(" to ".join(map(numbers.figure, ends)))
