@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from pjdiag.errors import AdapterError
 from pjdiag.models.capture import observed_attention
 from pjdiag.models.causal_lm import CausalLM
+from pjdiag.models.losses import losses_from_logits
 from pjdiag.models.running import RunningAttention
 from pjdiag.position.attention_statistics import attention_statistics
 
@@ -96,7 +96,7 @@ def token_losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int
     The head is applied to ``positions`` at a time.
     """
     pieces = [
-        cross_entropy(model.head(part).mT, target, reduction="none")
+        losses_from_logits(model.head(part), target)
         for part, target in zip(
             torch.split(states, positions, dim=1),
             torch.split(wanted, positions, dim=1),

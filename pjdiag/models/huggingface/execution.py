@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface.attention import attach, behind_interface, observed
 from pjdiag.models.huggingface.loading import quiet
+from pjdiag.models.losses import losses_from_logits
 from pjdiag.models.patch_settings import CONFIG_KEY, PatchSettings
 from pjdiag.models.patching import patch
 from pjdiag.models.running import Observer
@@ -54,14 +54,12 @@ def losses(
     """
     _require_next(model)
     inputs = _inputs(model, ids[:, :-1], None, counts=True)
-    wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:]))
+    wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:])).to(inputs["input_ids"].device)
     found = [
-        cross_entropy(
-            logits.float().mT, wanted[:, start : start + logits.shape[1]], reduction="none"
-        )
+        losses_from_logits(logits, wanted[:, start : start + logits.shape[1]])
         for start, logits in _logits(model, inputs, elements)
     ]
-    by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().numpy()
+    by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().cpu().numpy()
     return by_position
 
 
@@ -130,13 +128,14 @@ def _inputs(
     model: nn.Module, ids: NDArray[np.int64], present: NDArray[np.bool_] | None, *, counts: bool
 ) -> dict[str, Any]:
     accepted = inspect.signature(model.forward).parameters
-    tokens = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64))
+    device = next((parameter.device for parameter in model.parameters()), None)
+    tokens = torch.from_numpy(np.ascontiguousarray(ids, dtype=np.int64)).to(device)
     inputs: dict[str, Any] = {"input_ids": tokens}
     if "use_cache" in accepted:
         inputs["use_cache"] = False
     if present is None:
         return inputs
-    mask = torch.from_numpy(np.ascontiguousarray(present)).long()
+    mask = torch.from_numpy(np.ascontiguousarray(present)).long().to(device)
     inputs["attention_mask"] = mask
     padding = getattr(model.config, "pad_token_id", None)
     if isinstance(padding, int) and padding >= 0:  # some encoders find padding by its id
