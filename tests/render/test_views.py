@@ -114,7 +114,7 @@ def test_a_gate_that_rounds_to_zero_does_not_make_a_sector_absent() -> None:
 
 def test_the_share_of_a_kernel_that_is_zero_is_undefined() -> None:
     masses = {"fj": [0.0, 0.0], "affine": [0.0], "lc": None}
-    lines = texts(shown(mass_result(masses), Scope.MODEL)[DETAIL])
+    lines = texts(shown(mass_result(masses), Scope.MODEL, all_rows=True)[DETAIL])
     assert lines[0][2:] == ["undefined", "0.50", "0", "undefined", "undefined", "undefined"]
     assert lines[1][2] == "undefined"
 

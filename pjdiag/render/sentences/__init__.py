@@ -155,6 +155,9 @@ def _named_in_reasons(result: Result) -> list[str]:
 
 
 def _after_mass(result: Result) -> list[str]:
-    """A bias can lose an order; a rotary mechanism has wavelengths."""
+    """A bias can lose an order, unless it is zero; a rotary mechanism has wavelengths."""
     additive = result.select(family=Family.ADDITIVE.value)
+    rotary = result.select(family=Family.MULTIPLICATIVE.value)
+    if additive and all(row.get("effective_mass") in (0, None) for row in additive):
+        return ["pjdiag", "spectrum"] if rotary else []
     return ["pjdiag", "loo" if additive else "spectrum"]

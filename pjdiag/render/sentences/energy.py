@@ -6,7 +6,7 @@ from pjdiag.render import numbers
 from pjdiag.render.places import Place
 from pjdiag.render.sentences._common import about, plural
 from pjdiag.render.text import listed
-from pjdiag.render.views.energy import ALL_LAGS, POOLED, fitted_sectors
+from pjdiag.render.views.energy import ALL_LAGS, POOLED, fitted_sectors, zero
 from pjdiag.results import Result, Row
 from pjdiag.terms import JET_SECTORS, SECTOR_TITLES, Sector
 
@@ -26,6 +26,8 @@ def sentence(place: Place) -> str:
     rows = [row for row in here if not row.get("fitted")]
     if not rows:
         return f"{lead} {_fitted(here)}"
+    if zero(rows):
+        return f"{lead} the position bias is zero: there is no energy to share"
     jets = {name: orders for name in JET_NAMES if (orders := _orders(rows, name))}
     parts = []
     if jets:

@@ -28,6 +28,8 @@ def sentence(place: Place) -> str:
     rows = {row.get("sector"): row for row in place.rows if row["eval_length"] == length}
     parts = []
     whole = rows.get(None)
+    if whole is not None and whole["bias_max"] == 0:
+        return f"{lead} the position bias is zero: it prefers no lag, and nothing of it grows"
     if whole is not None:
         parts.append(f"the bias reaches {numbers.figure(whole['bias_max'])} logits")
         parts[-1] += _growth(place, whole)

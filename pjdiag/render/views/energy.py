@@ -41,10 +41,17 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
         return [fits]
     found = places(rows, by)
     longest = windows[-1]
+    if not all_rows and zero(found[0].rows):
+        return [fits]  # the sentence says all there is to say
     detailed, compact = (found, []) if all_rows else split_to_fit(found, _line_count)
     buckets = _bucket_table(detailed if all_rows else found[:1], longest)
     tables = [_window_table(detailed, windows, result), _scope_table(compact, longest), buckets]
     return [*tables, fits]
+
+
+def zero(rows: Iterable[Row]) -> bool:
+    """True where no sector has any energy: a bias that was not trained."""
+    return all(row.get("energy_share") is None and row.get("degenerate") for row in rows)
 
 
 def _window_table(found: Sequence[Place], windows: Sequence[int], result: Result) -> Table:

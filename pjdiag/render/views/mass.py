@@ -34,12 +34,43 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """
     additive = places(result.select(family=Family.ADDITIVE.value), by)
     multiplicative = places(result.select(family=Family.MULTIPLICATIVE.value), by)
+    if not all_rows and additive and zero(additive[0]):
+        return [_zero_table(additive[0]), _rotary_table(multiplicative)]
     orders = _orders(additive)
     detailed, compact = (additive, []) if all_rows else split_to_fit(additive, _line_count)
     if not all(map(_complete, compact)):
         detailed, compact = additive, []  # one sector was asked for: nothing to put side by side
     bias = [_sector_table(detailed, orders), _scope_table(compact, orders)]
     return [*bias, _rotary_table(multiplicative)]
+
+
+def zero(place: Place) -> bool:
+    """True where sectors are there and none has any mass: a bias that was not trained."""
+    totals = [total for sector in Sector if (total := _total(place, sector.value)) is not None]
+    masses = [total.get("effective_mass") for total in totals if not absent(total)]
+    return bool(masses) and all(mass == 0 for mass in masses)
+
+
+def _zero_table(place: Place) -> Table:
+    """The sectors of the whole: of a bias that is zero there are no shares, nowhere."""
+    headers = (
+        Header("scope", key=True, group=True),
+        Header("sector", key=True),
+        Header("gate", numeric=True),
+        Header("mass", numeric=True),
+    )
+    lines = [
+        (
+            Cell(place.label),
+            Cell(SECTOR_TITLES[sector]),
+            BLANK if absent(total) else figure_cell(total.get("sector_gate"), 2),
+            Cell(numbers.ABSENT) if absent(total) else figure_cell(total.get("effective_mass")),
+        )
+        for sector in Sector
+        if (total := _total(place, sector.value)) is not None
+    ]
+    title = "Effective mass of the position bias"
+    return Table(title, headers, tuple(lines), "of zero there are no shares and no orders")
 
 
 def _sector_table(found: Sequence[Place], orders: range) -> Table:
