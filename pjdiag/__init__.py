@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pjdiag.comparison.comparing import compare
     from pjdiag.errors import PjdiagError
     from pjdiag.gate.checking import gate
-    from pjdiag.model_api import load_model, patch
+    from pjdiag.model_api import live, load_model, patch
     from pjdiag.models.trainer_callback import TrainerCallback
     from pjdiag.results import Result
     from pjdiag.samples import sample
@@ -39,6 +39,7 @@ _HOMES = {
     "energy": "pjdiag.api",
     "gate": "pjdiag.gate.checking",
     "inspect": "pjdiag.api",
+    "live": "pjdiag.model_api",
     "load_model": "pjdiag.model_api",
     "kernel": "pjdiag.api",
     "loo": "pjdiag.api",
@@ -69,6 +70,7 @@ __all__ = [
     "gate",
     "inspect",
     "kernel",
+    "live",
     "load",
     "load_model",
     "loo",

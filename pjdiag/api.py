@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pjdiag import adapters
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
+from pjdiag.checkpoint.live import is_module, live_checkpoint
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
 from pjdiag.errors import UsageError
 from pjdiag.results import Result
@@ -17,13 +18,15 @@ from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights, Scope
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from pjdiag.diagnostics.in_model_contexts import RetrievalTask
     from pjdiag.diagnostics.ledger import Ledger
+    from pjdiag.diagnostics.measured_kernel import Data
     from pjdiag.render.html.page import Report
 
-Source = Reading | Checkpoint | str | os.PathLike[str]
-"""What a diagnostic accepts: a reading, an open checkpoint, or a path."""
+Source: TypeAlias = "Reading | Checkpoint | str | os.PathLike[str] | nn.Module"
+"""What a diagnostic accepts: a reading, an open checkpoint, a path, or a model in memory."""
 
 
 def read(
@@ -44,10 +47,14 @@ def read(
     """
     if isinstance(source, Reading):
         return source
-    if not isinstance(source, Checkpoint):
-        source = checkpoints.load(source, allow_pickle=allow_pickle, merge_base=merge_base)
+    if isinstance(source, Checkpoint):
+        checkpoint = source
+    elif is_module(source):
+        checkpoint = live_checkpoint(source)
+    else:
+        checkpoint = checkpoints.load(source, allow_pickle=allow_pickle, merge_base=merge_base)
     return adapters.read(
-        source,
+        checkpoint,
         train_length=train_length,
         eval_length=eval_length,
         strict=strict,
@@ -238,7 +245,7 @@ def verify(
 
 def kernel(
     source: Source,
-    data: str | os.PathLike[str],
+    data: Data,
     length: int | None = None,
     *,
     windows: int = 2,

@@ -1,13 +1,13 @@
-"""The Python API of models: a PJ-bias for one, and a checkpoint as one."""
+"""The Python API of models: a PJ-bias for one, a checkpoint as one, and one as a checkpoint."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pjdiag import checkpoint as checkpoints
-from pjdiag.adapters import Sourced
+from pjdiag.adapters import Reading, Sourced
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import AdapterError, UsageError
 from pjdiag.terms import Rho, Sector
@@ -102,3 +102,38 @@ def load_model(
         f"{source.path} is neither a native nor a patched checkpoint",
         "load a plain Hugging Face model with transformers, then pjdiag.patch(model)",
     )
+
+
+def live(
+    model: nn.Module,
+    *,
+    run: Callable[[Any, Any], object] | None = None,
+    fresh: Callable[[], nn.Module] | None = None,
+    train_length: int | None = None,
+) -> Reading:
+    """A model in memory as a reading, for ``kernel`` and every other diagnostic that applies.
+
+    ``model`` is one of transformers, patched or not, one of ``load_model``, or any code whose
+    attention is ``torch.nn.MultiheadAttention``. ``run`` is called with the model and token ids
+    ``[B, T]`` (int64, -1 on padding) and calls it once; without it that is ``model(ids)``.
+    ``fresh`` makes the model anew, with other weights, for the control; without it transformers
+    does, or a copy is reset by its modules' own ``reset_parameters``. ``train_length`` is L in
+    tokens, where the model does not tell.
+
+    Raises AdapterError for a model that nothing here reads, UsageError for a length below 2.
+
+    >>> from torch import nn
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> reading = live(nn.Sequential(nn.Embedding(5, 8), layer))
+    >>> reading.adapter, reading.layers[0].num_heads.value
+    ('live_modules', 2)
+    """
+    from pjdiag.adapters import read
+    from pjdiag.checkpoint.live import is_module, live_checkpoint
+
+    if not is_module(model):
+        raise UsageError(
+            f"the model is {type(model).__name__}; expected a torch.nn.Module",
+            "pass the model itself; a path needs no live()",
+        )
+    return read(live_checkpoint(model, run, fresh), train_length=train_length)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pjdiag.arguments import require_whole
+from pjdiag.adapters.live_modules import live_modules
 from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
 from pjdiag.adapters.registry import detect, registrations
+from pjdiag.arguments import require_whole
 from pjdiag.errors import InconclusiveError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read(
         if length is not None and length < 2:
             raise UsageError(f"{name} is {length}; expected at least 2 tokens", "pass a larger one")
     known = registrations()
-    adapter, match = detect(checkpoint, known)
+    adapter, match = live_modules(checkpoint) or detect(checkpoint, known)
     stated = (
         adapter.train_length(checkpoint)
         if train_length is None

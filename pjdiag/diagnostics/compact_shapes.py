@@ -62,12 +62,13 @@ class ShapeFit:
     """``[H]`` in rad per token of phase."""
 
 
-def compact_shapes(kernels: Floats, weights: Floats, train_length: float) -> list[ShapeFit]:
+def compact_shapes(kernels: Floats, weights: Floats, train_length: float | None) -> list[ShapeFit]:
     """Every shape fitted to ``kernels [H, N]`` by least squares with ``weights [N]``.
 
     Each has a free constant: nothing; ``-s d``; ``-s asinh(d/l)``; ``a e^{-c d}``; a step;
     ``Re a e^{i w d}``; ``(d/L)^r e^{-c d/L} Re a e^{i w d}``, r = 1, 2; ``Re a e^{i w phi_L(d)}``.
-    Wavelengths are at most four windows. A kernel that does not vary has NaN.
+    Wavelengths are at most four windows. A kernel that does not vary has NaN. Where L is not
+    known there is no light-cone character, and a jet's L is N.
 
     Raises ValueError below 16 lags.
 
@@ -84,15 +85,17 @@ def compact_shapes(kernels: Floats, weights: Floats, train_length: float) -> lis
     centred = kernels - kernels @ share[:, None]
     rounding = FLAT * np.abs(kernels).max(axis=1, keepdims=True)
     centred = np.where(np.abs(centred).max(axis=1, keepdims=True) > rounding, centred, 0.0)
-    fitting = _Fitting(centred, share, np.arange(size, dtype=np.float64), train_length)
+    fitting = _Fitting(centred, share, np.arange(size, dtype=np.float64), train_length or size)
+    characters = [Shape.CHARACTER, Shape.LIGHT_CONE, Shape.JET_1, Shape.JET_2]
+    if train_length is None:
+        characters.remove(Shape.LIGHT_CONE)
     return [
         fitting.nothing(),
         fitting.linear(),
         fitting.rapidity(),
         fitting.damped(),
         fitting.step(),
-        *(fitting.character(shape) for shape in (Shape.CHARACTER, Shape.LIGHT_CONE)),
-        *(fitting.character(shape) for shape in (Shape.JET_1, Shape.JET_2)),
+        *(fitting.character(shape) for shape in characters),
     ]
 
 

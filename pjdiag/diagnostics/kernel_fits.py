@@ -73,7 +73,8 @@ def candidates(layer: Layer | None, heads: int) -> Candidates:
 class Fitter:
     """Fits kernels; dictionaries are made once for all heads that share theirs."""
 
-    train_length: int
+    train_length: int | None
+    """L in tokens; None: there is no sector fit."""
     layers: dict[int, Candidates]
     chosen: set[int] = field(default_factory=set)
     """Layers whose frequencies were chosen from a grid."""
@@ -107,6 +108,8 @@ class Fitter:
 
     def _groups(self, measured: MeasuredKernel, heads: Any) -> list[dict[str, Figures]]:
         """The sector fit of each of ``heads``."""
+        if self.train_length is None:
+            return [{} for _ in heads]
         stated = self.layers[measured.layer]
         by_frequencies: dict[tuple[float, ...] | None, list[int]] = {}
         for n, head in enumerate(heads):
@@ -115,7 +118,7 @@ class Fitter:
         found: list[dict[str, Figures]] = [{} for _ in heads]
         for frequencies, members in by_frequencies.items():
             kernels = measured.kernel[heads[members]]
-            dictionary = self._dictionary(measured, stated, kernels, frequencies)
+            dictionary = self._dictionary(measured, stated, kernels, frequencies, self.train_length)
             fit = dictionary.fit(kernels)
             for column, n in enumerate(members):
                 total = _figure(fit.r2[column])
@@ -136,6 +139,7 @@ class Fitter:
         stated: Candidates,
         kernels: Floats,
         frequencies: tuple[float, ...] | None,
+        train_length: int,
     ) -> SectorDictionary:
         pairs, size = measured.pairs, len(measured.pairs)
         most = most_frequencies(size, stated.max_order)
@@ -151,7 +155,7 @@ class Fitter:
             if len(self._dictionaries) > MOST_DICTIONARIES:
                 self._dictionaries.clear()
             self._dictionaries[key] = SectorDictionary(
-                pairs, frequencies, self.train_length, stated.rho, stated.max_order
+                pairs, frequencies, train_length, stated.rho, stated.max_order
             )
         return self._dictionaries[key]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pjdiag.diagnostics.kernel_terms import Side
 from pjdiag.diagnostics.kernel_windows import valid_span
-from pjdiag.errors import UsageError
+from pjdiag.errors import DataError, UsageError
 from pjdiag.position.lag_regression import LagSums, lag_effect, lag_share, lag_sums, pair_counts
 from pjdiag.position.sink_share import LogitRule, sink_share
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pjdiag.models.running import RunningAttention
 
 Floats = NDArray[np.float64]
+LEAST_TOKENS = 2
+"""That a regression needs."""
 Place = tuple[int, Side]
 """Layer and side."""
 
@@ -119,6 +121,13 @@ class KernelSums:
         present = None if running.present is None else _numpy(running.present[number])
         span = valid_span(present, queries.shape[1], "a window")
         queries, keys = queries[:, span], keys[:, span]
+        least = self._skip + LEAST_TOKENS
+        if queries.shape[1] < least:
+            raise DataError(
+                f"the attention of layer {layer} reads {queries.shape[1]} tokens; expected at "
+                f"least {least}",
+                "pass longer sequences, or a smaller skip_first",
+            )
         sinks = _sinks(queries, keys, running, self._skip)
         queries, keys = queries[:, self._skip :], keys[:, self._skip :]
         sides = [(Side.PAST, queries, keys, running.bias_by_lag)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pjdiag.adapters.protocol import Layer, Reading
 from pjdiag.adapters.reading import at_length
@@ -18,19 +20,26 @@ from pjdiag.diagnostics.kernel_sums import KernelSums, MeasuredKernel
 from pjdiag.diagnostics.kernel_terms import Control, Side
 from pjdiag.diagnostics.kernel_windows import Window, Windows, shuffled, windows_of
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
-from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
-from pjdiag.diagnostics.runner import Runner, runner
+from pjdiag.diagnostics.runner import Runner, missed_layers, runner
 from pjdiag.diagnostics.scopes import HeadItem
 from pjdiag.diagnostics.sector_fit import RCOND
-from pjdiag.errors import UsageError
+from pjdiag.diagnostics.token_data import TokenData, array_ids
+from pjdiag.errors import AdapterError, UsageError
 from pjdiag.position.sink_share import QUERIES
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import Mechanism
 
+Data: TypeAlias = str | os.PathLike[str] | ArrayLike
+"""A file, or token ids."""
 LONGEST_DEFAULT = 2048
 """Tokens of a window where the length is not given."""
 SKIP_FIRST = 4
+NO_TRAIN_LENGTH = (
+    "the training length is not known: no sector fit, no light-cone character, and the amplitudes "
+    "of jets are those of (d/N)^r, N the lags; pass --train-length"
+)
 WORST_RESIDUAL = 1e-8
 """Of the equations; beyond it a warning says so."""
 
@@ -46,7 +55,7 @@ class _Run:
 
 def kernel(
     reading: Reading,
-    data: str | os.PathLike[str],
+    data: Data,
     length: int | None = None,
     *,
     windows: int = 2,
@@ -62,40 +71,42 @@ def kernel(
     K is that of the least squares ``s_ij = a_i + K(i - j)`` over all pairs of each window, s the
     logits after rotation with their bias and before any soft cap; it is defined up to a
     constant, and ``K(d) - K(0)`` is reported. The first ``skip_first`` positions are left out as
-    queries and as keys. ``data`` is a text, or a ``.npy`` file of token ids ``[N]`` or ``[N, T]``
-    with -1 for padding; the first ``windows`` of ``length`` tokens (default: L, at most 2,048
-    and no more than the learned positions) are read. Attention that is not causal has a side
-    ``past`` and a side ``future``. ``controls`` measures the same model on the same tokens
-    shuffled, and the same architecture freshly initialised from ``seed``. Rows of a layer are
-    medians over its heads; those of the model 10th, 50th and 90th percentiles.
+    queries and as keys. ``data`` is a text, or token ids ``[N]`` or ``[N, T]`` with -1 for
+    padding, as a ``.npy`` file or an array; the first ``windows`` of ``length`` tokens (default:
+    L, at most 2,048 and no more than the learned positions) are read. Attention that is not
+    causal has a side ``past`` and a side ``future``. ``controls`` measures the same model on the
+    same tokens shuffled, and the same architecture freshly initialised from ``seed``. Where a
+    model cannot be made anew, or the train length is not known, a warning says what is left out.
+    Rows of a layer are medians over its heads; those of the model 10th, 50th and 90th percentiles.
 
     Raises DataError for data that do not fit, UsageError for an argument out of range, a window
-    longer than the learned positions, an unknown train length, or attention that is not causal
-    where that is claimed: by ``causal``, or, where it is None, by the checkpoint; AdapterError
-    where no model can be run.
+    longer than the learned positions, or attention that is not causal where that is claimed: by
+    ``causal``, or, where it is None, by the checkpoint; AdapterError where no model can be run.
     """
     if skip_first < 0:
         raise UsageError(f"skip_first is {skip_first}; expected at least 0", "pass --skip-first 4")
-    train_length = require_train_length(reading)
+    train_length = reading.train_length.value
     model = runner(reading, allow_pickle=allow_pickle)
-    text = model.tokens(data)
+    text = _tokens(model, data)
     positions = learned_positions(reading)
-    usual = min(train_length, LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
+    usual = min(train_length or LONGEST_DEFAULT, LONGEST_DEFAULT, positions or LONGEST_DEFAULT)
     least = skip_first + LEAST_LAGS
     chosen = windows_of(text, length, max(usual, least), windows, least, model.unit)
     require_positions(chosen.length, positions)
     layers = {layer.index: layer for layer in at_length(reading, chosen.length).layers}
+    told = _Told(chosen)
+    if train_length is None:
+        told.first.append(NO_TRAIN_LENGTH)
     runs = [_Run(None, model, chosen.chosen)]
     if controls:
-        mixed = shuffled(chosen.chosen, seed)
-        runs.append(_Run(Control.SHUFFLED, model, mixed))
-        runs.append(_Run(Control.FRESH, model.fresh(seed), chosen.chosen))
+        runs += _controls(model, chosen.chosen, seed, told)
     steps = Steps(progress, sum(len(run.windows) for run in runs))
     rows: list[Row] = []
     skipped = [Skipped(entry.index, entry.reason) for entry in reading.skipped]
-    told = _Told(chosen)
+    missed: dict[int, str] = {}
     for run in runs:
         sums = _measure(run, skip_first, _requirement(layers, causal), steps)
+        missed |= missed_layers(run.model)
         found = sums.measured()
         fitter = Fitter(
             train_length,
@@ -112,7 +123,7 @@ def kernel(
         told.hear(run, sums, found, fitter)
     seen = told.layers
     skipped += [
-        Skipped(index, "its attention was not observed")
+        Skipped(index, missed.get(index, "its attention was not observed"))
         for index in layers
         if index not in seen and all(entry.layer != index for entry in skipped)
     ]
@@ -136,6 +147,21 @@ def kernel(
         solver_residual=told.residual,
         rcond=RCOND,
     )
+
+
+def _tokens(model: Runner, data: Data) -> TokenData:
+    if isinstance(data, str | os.PathLike):
+        return model.tokens(data)
+    return array_ids(data, model.vocabulary)
+
+
+def _controls(model: Runner, windows: Sequence[Window], seed: int, told: _Told) -> list[_Run]:
+    found = [_Run(Control.SHUFFLED, model, shuffled(windows, seed))]
+    try:
+        found.append(_Run(Control.FRESH, model.fresh(seed), windows))
+    except AdapterError as error:
+        told.first.append(f"no control with fresh weights: {error.message}; {error.hint}")
+    return found
 
 
 def _measure(run: _Run, skip_first: int, requirement: dict[int, str], steps: Steps) -> KernelSums:
@@ -192,7 +218,7 @@ class _Told:
     """What the runs said beside figures."""
 
     def __init__(self, windows: Windows) -> None:
-        self._first = list(windows.warnings)
+        self.first = list(windows.warnings)
         self._softcapped: set[int] = set()
         self._chosen: set[int] = set()
         self._reduced: set[int] = set()
@@ -218,7 +244,7 @@ class _Told:
 
     def warnings(self, skip_first: int, layers: dict[int, Layer]) -> list[str]:
         """In the order in which a reader needs them."""
-        found = list(self._first)
+        found = list(self.first)
         if self._softcapped:
             found.append(
                 f"the logits of {_named(self._softcapped)} are soft-capped: K is of the logits "

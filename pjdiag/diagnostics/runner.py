@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.live import LiveCheckpoint
 from pjdiag.checkpoint.lora import MERGED
 from pjdiag.checkpoint.native import is_native, is_research
+from pjdiag.diagnostics.module_runner import ModuleRunner
 from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
 from pjdiag.diagnostics.token_data import TokenData
 from pjdiag.errors import AdapterError, MissingDependencyError
@@ -80,10 +82,14 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     """What runs the checkpoint of ``reading``; the model is loaded at its first use.
 
     Native and PJ-RoPE research checkpoints read bytes; Hugging Face folders and GGUF files run in
-    transformers, in float32. Raises AdapterError for any other, and MissingDependencyError
-    without torch.
+    transformers, in float32. A model in memory runs as it is. Raises AdapterError for any other,
+    and MissingDependencyError without torch.
     """
     checkpoint = reading.checkpoint
+    if isinstance(checkpoint, LiveCheckpoint):
+        if is_native(checkpoint) and checkpoint.run is None and checkpoint.fresh is None:
+            return ByteRunner(checkpoint, initialised=checkpoint.module)
+        return ModuleRunner(checkpoint, checkpoint.module)
     if checkpoint.format.endswith(MERGED):
         raise AdapterError(
             "a base model with the changes of an adapter is read here, and not run",
@@ -99,6 +105,11 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError("running a model needs torch", "pip install torch")
     return ByteRunner(checkpoint) if native else TransformersRunner(checkpoint, allow_pickle)
+
+
+def missed_layers(model: Runner) -> dict[int, str]:
+    """Why layers of the last run were not observed, where the runner knows."""
+    return dict(model.missed) if isinstance(model, ModuleRunner) else {}
 
 
 def runs_in_transformers(path: Path, config: Mapping[str, Any]) -> bool:

@@ -6,9 +6,10 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pjdiag.errors import DataError
 
@@ -49,28 +50,49 @@ def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
     if not isinstance(found, np.ndarray):
         found.close()
         raise DataError(f"{path} holds an archive of arrays", "save the token ids as one array")
+    return checked_ids(found, vocabulary, str(path), digest)
+
+
+def array_ids(values: ArrayLike, vocabulary: int) -> TokenData:
+    """Token ids that are in memory. Raises DataError.
+
+    >>> array_ids([[4, 2, -1], [1, 0, 3]], 5).ids.tolist()
+    [[4, 2, 0], [1, 0, 3]]
+    """
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(
+            f"the token ids make no array: {error}", "pass integers of shape [N] or [N, T]"
+        ) from error
+    digest = hashlib.sha256(np.ascontiguousarray(found).tobytes()).hexdigest()
+    return checked_ids(found, vocabulary, "the array of token ids", f"sha256:{digest}")
+
+
+def checked_ids(found: NDArray[Any], vocabulary: int, name: str, digest: str) -> TokenData:
+    """An array of token ids, -1 on padding. Raises DataError where it holds anything else."""
     if found.dtype.kind not in "iu" or found.ndim not in (1, 2):
         raise DataError(
-            f"{path} holds {found.dtype} {list(found.shape)}; expected integers of shape [N] or "
+            f"{name} holds {found.dtype} {list(found.shape)}; expected integers of shape [N] or "
             "[N, T]",
-            "save the token ids as one array",
+            "pass the token ids as one array",
         )
     present = found != PADDING if found.dtype.kind == "i" else np.ones(found.shape, dtype=bool)
     wrong = present & ((found < 0) | (found >= vocabulary))
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])
         raise DataError(
-            f"{path} holds the token id {int(found[at])} at {list(at)}; the model knows 0 to "
+            f"{name} holds the token id {int(found[at])} at {list(at)}; the model knows 0 to "
             f"{vocabulary - 1}, and {PADDING} is padding",
             "use the tokenizer of this checkpoint",
         )
     if not present.all() and (found.ndim == 1 or not present.any(axis=1).all()):
         raise DataError(
-            f"{path} has padding where a text is expected",
+            f"{name} has padding where a text is expected",
             "pad sequences of an array [N, T], each with a token at least",
         )
     ids = np.where(present, found, 0).astype(np.int64)
-    return TokenData(ids, str(path), digest, None if present.all() else present)
+    return TokenData(ids, name, digest, None if present.all() else present)
 
 
 def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
