@@ -98,7 +98,9 @@ def rope_fields(
     rotary_dim = _rotary_dim(config, head_dim, options)
     inv_freq, attention_factor = _frequencies(options, theta, rotary_dim.value)
     if defaults.reader:
-        warnings += unread_fields(config, head_dim, defaults, theta.value, rotary_dim.value)
+        warnings += unread_fields(
+            config, head_dim, defaults, theta.value, rotary_dim.value, layer_type
+        )
     beta = settings.get("llama_4_scaling_beta")
     if beta.value is not None:
         warnings.append(
@@ -168,9 +170,6 @@ def _theta(
     stated = [settings.get("rope_theta")]
     names = _theta_names(layer_type, defaults)
     stated += [Sourced(config.get(name), f"config: {name}") for name in names]
-    if not defaults.reader and stated[0].source.startswith(defaults.source):
-        # Settings that the class fills in: what the file states takes their place.
-        stated = [found for found in stated[1:] if found.value is not None] or stated
     read = [
         Sourced(read_number(found.value, found.source), found.source)
         for found in stated

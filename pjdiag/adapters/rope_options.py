@@ -220,8 +220,10 @@ def _llama3(options: RopeOptions, base: float, rotary_dim: int) -> Rule:
 
 
 def _proportional(options: RopeOptions, base: float, rotary_dim: int) -> Rule:
-    share, factor = options.share(), options.number("factor") or 1.0
-    proportion = options.defaults.partial_rotary_factor if share.value is None else share.value
+    # The rule's own option: read where the class has no other use for a share too.
+    share = options.number("partial_rotary_factor") or options.share().value
+    factor = options.number("factor") or 1.0
+    proportion = options.defaults.partial_rotary_factor if share is None else share
     return Rule(rope_rules.proportional_frequencies(rotary_dim, base, proportion, factor, _LIKE))
 
 

@@ -126,7 +126,9 @@ def class_settings(
         )
         places = ((place, kept),) if kept else ()
         return RopeSettings(places, note=reason, warnings=(*warnings, reason))
-    found = _part(place, settings, layer_type, config, replace(defaults, scaled_layer_types=None))
+    if not keyed_by_layer_type(settings, config):
+        return RopeSettings(((place, settings),), warnings=warnings)
+    found = _part(place, settings, layer_type, config, defaults)
     return replace(found, warnings=(*warnings, *found.warnings))
 
 
@@ -157,6 +159,10 @@ def _layered(
         )
     elif scaling and not laid:
         note = note or f"config: {CONTAINERS[0]} is not for {kind}"
+    if laid.get("type") is not None and laid.get("rope_type") is None:
+        # The class has a rope_type already when it lays these over its own.
+        laid = {k: v for k, v in laid.items() if k != "type"}
+        warnings.append(f"config: {CONTAINERS[0]}.type is not read: {name} takes rope_type alone")
     if laid and entry:
         warnings.append(
             f"config: {CONTAINERS[0]} is laid over {CONTAINERS[1]}.{kind}, as {name} does"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pjdiag.adapters.rope_config import CONTAINERS, RopeDefaults, container
+from pjdiag.adapters.rope_config import CONTAINERS, FULL_ATTENTION, RopeDefaults, container
 from pjdiag.checkpoint.text import shown
 
 THETAS = (
@@ -26,6 +26,7 @@ def unread_fields(
     defaults: RopeDefaults,
     theta: float | None,
     rotary_dim: int,
+    layer_type: str | None = None,
 ) -> list[str]:
     """A warning for each stated base or share that the class leaves aside, unless it says the same.
 
@@ -38,9 +39,10 @@ def unread_fields(
     name = defaults.class_name
     base = "an unknown base" if theta is None else f"the base {theta:g}"
     said = [
-        f"config: {field} is {shown(config[field])[1:-1]}; {name} does not read it: {base} is used"
-        for field in THETAS
-        if field not in _read_thetas(defaults) and _differs(config.get(field), theta)
+        f"config: {field} is {shown(config[field])[1:-1]}; {name} does not read it{where}: {base} "
+        "is used"
+        for field, where in _unread_thetas(defaults, layer_type or FULL_ATTENTION)
+        if _differs(config.get(field), theta)
     ]
     share = rotary_dim / head_dim
     said += [
@@ -57,13 +59,15 @@ def unread_fields(
     return said
 
 
-def _read_thetas(defaults: RopeDefaults) -> tuple[str, ...]:
-    """Fields outside the settings that the class reads for some layer."""
-    if defaults.reader == "parameters":
-        return ()
-    if defaults.theta_fields_by_layer_type is not None:
-        return tuple(defaults.theta_fields_by_layer_type.values())
-    return defaults.theta_fields
+def _unread_thetas(defaults: RopeDefaults, layer_type: str) -> Iterator[tuple[str, str]]:
+    """Fields outside the settings that the class does not read, and in which layers."""
+    by_type = defaults.theta_fields_by_layer_type
+    read = by_type.values() if by_type is not None else defaults.theta_fields
+    for field in THETAS:
+        if defaults.reader == "parameters" or field not in read:
+            yield field, ""
+        elif by_type is not None and layer_type not in by_type:
+            yield field, f" in layers of type {layer_type}"
 
 
 def _shares(config: Mapping[str, Any], defaults: RopeDefaults) -> Iterator[tuple[str, Any]]:

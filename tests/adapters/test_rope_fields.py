@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -1057,15 +1058,22 @@ def test_train_length_refuses(value: Any) -> None:
         train_length({"max_position_embeddings": value})
 
 
-def test_a_stated_base_goes_before_one_that_the_class_fills_in():
-    """gpt-oss brings YaRN of its own; a base in the file still counts."""
-    yarn = {"rope_type": "yarn", "factor": 32.0, "rope_theta": 150000.0}
-    yarn["original_max_position_embeddings"] = 4096
+def test_a_stated_base_goes_into_settings_that_the_class_fills_in() -> None:
+    """gpt-oss brings YaRN of its own, without a base; Ministral 3 brings its base too."""
+    yarn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
     config = {"rope_theta": 500.0, "max_position_embeddings": 131072}
-    found = rope_fields(config, 16, defaults=RopeDefaults(theta=150000.0, parameters=yarn))
+    oss = RopeDefaults(theta=150000.0, parameters=yarn, reader="either", class_name="gpt_oss")
+    found = rope_fields(config, 16, defaults=oss)
     assert found.theta == Sourced(500.0, "config: rope_theta")
     assert found.rope_type.value == "yarn"
     assert found.warnings == ()
+    ministral = replace(oss, parameters={**yarn, "rope_theta": 1e6})
+    found = rope_fields(config, 16, defaults=ministral)
+    assert found.theta.value == 1e6
+    assert found.warnings == (
+        "transformers default: rope_parameters.rope_theta is 1e+06 and config: rope_theta 500: "
+        "the former is used; another version of the library may use the latter",
+    )
 
 
 def test_longrope_takes_the_classes_length_where_none_is_stated():
@@ -1075,3 +1083,99 @@ def test_longrope_takes_the_classes_length_where_none_is_stated():
     config["max_position_embeddings"] = 8192
     found = rope_fields(config, 16, eval_length=512, defaults=RopeDefaults(original_length=4096))
     assert found.attention_factor.value == pytest.approx((1 + math.log(2) / math.log(4096)) ** 0.5)
+
+
+LAYERED = {"full_attention": "rope_theta"}
+OLMO3 = RopeDefaults(
+    theta=5e5, reader="layered", theta_fields_by_layer_type=LAYERED, class_name="olmo3"
+)
+EITHER = RopeDefaults(theta=1e4, reader="either", partial_fields=(), class_name="llama")
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
+def test_a_base_that_olmo3_drops_in_layers_with_a_window() -> None:
+    full, sliding = (
+        rope_fields({"rope_theta": 1e6}, 16, layer_type=kind, defaults=OLMO3)
+        for kind in ("full_attention", "sliding_attention")
+    )
+    assert full.theta == Sourced(1e6, "config: rope_theta")
+    assert full.warnings == ()
+    assert sliding.theta == Sourced(5e5, "transformers default")
+    assert sliding.warnings == (
+        "config: rope_theta is 1000000.0; olmo3 does not read it in layers of type "
+        "sliding_attention: the base 500000 is used",
+    )
+    usual = rope_fields({"rope_theta": 5e5}, 16, layer_type="sliding_attention", defaults=OLMO3)
+    assert usual.warnings == ()
+
+
+def test_rope_scaling_goes_before_rope_parameters_whole() -> None:
+    config = {
+        "rope_scaling": LINEAR,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }
+    found = rope_fields(config, 16, defaults=EITHER)
+    assert (found.rope_type.value, found.theta.value) == ("linear", 1e4)
+    assert found.warnings == (
+        "config: rope_parameters is dropped: llama takes rope_scaling where both are stated",
+    )
+    same = {"rope_scaling": LINEAR, "rope_parameters": LINEAR}
+    assert rope_fields(same, 16, defaults=EITHER).warnings == ()
+
+
+def test_rope_scaling_is_laid_over_full_layers_by_its_rope_type_alone() -> None:
+    for name, kind in (("rope_type", "linear"), ("type", "default")):
+        config = {"rope_theta": 1e6, "rope_scaling": {name: "linear", "factor": 2.0}}
+        full = rope_fields(config, 16, layer_type="full_attention", defaults=OLMO3)
+        assert full.rope_type.value == kind
+    assert any("rope_scaling.type is not read" in text for text in full.warnings)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"rotary_pct": 0.5}, {"rope_pct": 0.5}, {"partial_rotary_factor": 0.5}, {"rotary_dim": 8}],
+)
+def test_a_share_that_the_class_does_not_read_is_said(config: dict[str, Any]) -> None:
+    found = rope_fields(config, 16, defaults=replace(EITHER, rotary_dim_fields=()))
+    assert found.rotary_dim.value == 16
+    (name,) = config
+    (said,) = found.warnings
+    assert f"config: {name} is {config[name]}; llama does not read it: 16 channels" in said
+
+
+def test_gpt_neox_reads_its_own_names_alone() -> None:
+    neox = RopeDefaults(
+        theta=1e4,
+        partial_rotary_factor=0.25,
+        theta_fields=("rotary_emb_base",),
+        partial_fields=("rotary_pct",),
+        reader="either",
+        class_name="gpt_neox",
+    )
+    config = {"rope_theta": 5e5, "rotary_emb_base": 2e4, "rotary_pct": 0.5, "rope_pct": 1.0}
+    found = rope_fields(config, 16, defaults=neox)
+    assert (found.theta.value, found.rotary_dim.value) == (2e4, 8)
+    assert [text.split(";")[0] for text in found.warnings] == [
+        "config: rope_theta is 500000.0",
+        "config: rope_pct is 1.0",
+    ]
+    inside = {"rope_parameters": {"rope_theta": 3e4, "partial_rotary_factor": 1.0}}
+    found = rope_fields(inside, 16, defaults=neox)
+    assert (found.theta.value, found.rotary_dim.value) == (3e4, 16)
+
+
+def test_settings_by_layer_type_for_a_class_with_one_rope() -> None:
+    config = {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}
+    found = rope_fields(
+        config, 16, layer_type="full_attention", defaults=replace(EITHER, keyed=False)
+    )
+    assert found.theta == Sourced(1e4, "transformers default")
+    assert "llama has one rope for all layers" in found.warnings[0]
+
+
+def test_a_class_that_reads_no_field_beside_its_settings() -> None:
+    parameters = {"full_attention": {"rope_type": "default", "rope_theta": 5e5}}
+    laguna = RopeDefaults(parameters=parameters, reader="parameters", class_name="laguna")
+    found = rope_fields({"rope_theta": 1e6}, 16, layer_type="full_attention", defaults=laguna)
+    assert found.theta.value == 5e5
+    assert "config: rope_theta is 1000000.0; laguna does not read it" in found.warnings[0]

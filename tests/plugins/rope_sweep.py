@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import importlib
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from pjdiag.adapters.decoder import DecoderAdapter
-from pjdiag.adapters.rope_fields import RopeFields
 from pjdiag.adapters.schedule import layer_count, layer_kinds
 from pjdiag.checkpoint import Checkpoint
-from pjdiag.errors import PjdiagError
 
 ROPE_FIELDS = (
     "rope_parameters",
@@ -32,8 +28,9 @@ ROPE_FIELDS = (
     "rotary_emb_base",
     "rotary_dim",
     "original_max_position_embeddings",
-    "partial_rotary_factors",
 )
+NO_TEXT = ("Vision", "Vit", "Audio", "2D", "Image", "Scaled")
+"""In the names of what does not turn queries and keys of text."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = {"type": "linear", "factor": 2.0}
 YARN = {"rope_type": "yarn", "factor": 4.0}
@@ -154,9 +151,10 @@ SPELLINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Frequencies of one layer, and the factor on cos and sin."""
+    """Frequencies of one layer, the factor on cos and sin, and what was said of them."""
 
     inv_freq: tuple[float, ...] | None
+    """None: not known; empty: nothing rotates."""
     factor: float
     told: tuple[str, ...] = ()
 
@@ -185,59 +183,57 @@ def spelled(values: dict[str, Any], spelling: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def theirs(config_class: type, values: dict[str, Any]) -> list[Spectrum]:
+def words(spelling: dict[str, Any]) -> set[str]:
+    """The fields that a spelling states, inside objects too."""
+    inside = [value for value in spelling.values() if isinstance(value, dict)]
+    return {*spelling, *(name for value in inside for name in value)}
+
+
+def theirs(config_class: Any, values: dict[str, Any]) -> list[Spectrum]:
     """What the class makes of a configuration, by layer. Raises whatever it raises."""
-    config = config_class.from_dict(copy.deepcopy(values)).get_text_config(decoder=True)  # type: ignore[attr-defined]
+    config = config_class.from_dict(copy.deepcopy(values)).get_text_config(decoder=True)
     rotary = rotary_class(type(config))(config=config)
     kinds = getattr(config, "layer_types", None) or [FULL] * config.num_hidden_layers
     return [_by_kind(rotary, kind) for kind in kinds]
 
 
-def rotary_class(config_class: type) -> type:
-    """The rotary module of the text model."""
-    name = MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None)
-    name = name.__module__ if name is not None else config_class.__module__.replace(".configuration_", ".modeling_")
-    module = importlib.import_module(name)
-    found = [
-        cls
-        for key, cls in vars(module).items()
-        if key.endswith("RotaryEmbedding")
-        and not any(part in key for part in ("Vision", "Vit", "Audio", "2D", "Image", "Scaled"))
-    ]
-    assert found, f"{name} has no rotary module"
-    stem = config_class.__name__.removesuffix("Config")
-    own = [cls for cls in found if cls.__name__ == f"{stem}RotaryEmbedding"]
-    return (own or found)[-1]
+def rotary_class(config_class: Any) -> Any:
+    """The module of the text model that holds its frequencies; None where it has none."""
+    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(config_class, None)
+    name = config_class.__module__.replace(".configuration_", ".modeling_")
+    module = importlib.import_module(name if model is None else model.__module__)
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if key.endswith("RotaryEmbedding") and not any(part in key for part in NO_TEXT)
+    }
+    own = found.get(config_class.__name__.removesuffix("Config") + "RotaryEmbedding")
+    return own or next(reversed(found.values()), None)
 
 
 def _by_kind(rotary: torch.nn.Module, kind: str) -> Spectrum:
-    names = [f"{kind}_inv_freq", "inv_freq"]
     buffers = dict(rotary.named_buffers())
-    found = next((buffers[name] for name in names if name in buffers), None)
+    found = buffers.get(f"{kind}_inv_freq", buffers.get("inv_freq"))
     if found is None:
-        return Spectrum(None, 1.0)
-    factor = getattr(rotary, f"{kind}_attention_scaling", getattr(rotary, "attention_scaling", 1.0))
+        return Spectrum((), 1.0)
+    shared = getattr(rotary, "attention_scaling", 1.0)
+    factor = getattr(rotary, f"{kind}_attention_scaling", shared)
     return Spectrum(tuple(found.double().tolist()), float(factor))
 
 
 def ours(adapter: DecoderAdapter, values: dict[str, Any]) -> list[Spectrum | None]:
-    """What the adapter makes of it, by layer."""
-    checkpoint = Checkpoint_of(values)
+    """What the adapter makes of it, by layer; None for a layer without attention."""
+    checkpoint = Checkpoint(Path("none"), "folder", {}, {}, (), values)
     fields = adapter.fields(checkpoint)
     geometry = adapter.geometry(fields)
+    made: list[Spectrum | None] = []
     kinds = layer_kinds(adapter.map, fields, layer_count(adapter.map, fields))
-    made = []
     for index, kind in enumerate(kinds):
         own = adapter.layer_geometry(geometry, fields, kind, index)
         rope = None if kind.other else adapter.rope(fields, own, kind, None)
-        made.append(None if rope is None else _spectrum(rope))
+        if rope is None:
+            made.append(None)
+            continue
+        told = (*rope.warnings, *adapter.notes(checkpoint, fields, kind))
+        made.append(Spectrum(rope.inv_freq.value, rope.attention_factor.value, told))
     return made
-
-
-def _spectrum(rope: RopeFields) -> Spectrum:
-    return Spectrum(rope.inv_freq.value, rope.attention_factor.value, rope.warnings)
-
-
-def Checkpoint_of(values):
-    from pathlib import Path
-    return Checkpoint(Path("none"), "folder", {}, {}, (), values)
