@@ -15,12 +15,13 @@ from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS, Column, Scope
 
-INTERVALS = {("nll", "nll"): ("ci_low", "ci_high")}
+INTERVALS = {("nll", "nll"): ("ci_low", "ci_high"), ("probe", "top1"): ("ci_low", "ci_high")}
 """The ends of a figure's 95% interval."""
 ERRORS = {("kernel", "kernel"): "standard_error"}
 """A figure's standard error."""
 _NO_FIGURES = {
     "nll": frozenset({"ci_low", "ci_high"}),
+    "probe": frozenset({"ci_low", "ci_high"}),
     "kernel": frozenset({"standard_error"}),
 }
 NORMAL_95 = 1.959963984540054

@@ -83,6 +83,8 @@ def in_model(
         require_positions(length, positions)
         require_room(task, length, source.ids)
         source.require_filler(length - task.occupied)
+    asked = Questions(model, task, source, seed)
+    asked.contexts(Part(chosen[-1], task.depths[0], range(1)))  # whether keys are told from filler
     plans = [_plan(length, task, batch) for length in chosen]
     settings = _settings(task, source, plans, seed, model.unit)
     parts = list(_parts(plans, task))
@@ -93,7 +95,6 @@ def in_model(
     if not skipped:
         announce(estimated(reading, model, source.ids, plans))
         steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
-        asked = Questions(model, task, source, seed)
         with kept.stoppable():
             for part in parts:
                 outcomes = kept.part(part.name, lambda part=part: asked.of(part))  # type: ignore[misc]

@@ -20,7 +20,11 @@ def sentence(place: Place) -> str:
         if len(depths) == 1:
             where = "at any length" if len(every) > 1 else f"at {_tokens(every[0])}"
         return f"the model does not retrieve {where}: all at chance ({chance})"
-    shares = [f"{numbers.percent(row['top1'])} at {_tokens(row)}" for row in every]
+    first, *others = every
+    shares = [f"{numbers.percent(first['top1'])} of contexts of {_tokens(first)}"]
+    shares += [
+        f"{numbers.percent(row['top1'])} of {numbers.count(row['eval_length'])}" for row in others
+    ]
     text = f"the model retrieves the right value in {listed(shares)} (chance {chance})"
     return text + _weakest(rows)
 
