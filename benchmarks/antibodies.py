@@ -1,9 +1,9 @@
 """The measured kernel of anarcii's antibody model, a custom class of ``nn.MultiheadAttention``.
 
 ``pip install --no-deps anarcii==2.0.8 gemmi msgpack psutil sortedcontainers``, then
-``python benchmarks/antibodies.py -o anarcii.json``: about half a minute on one core. The encoder reads
-the variable domains of eight antibodies in the clinic, the decoder the numbering that the trained
-model gives them, in the controls too.
+``python benchmarks/antibodies.py -o anarcii.json``: about half a minute on one core. The encoder
+reads the variable domains of eight antibodies in the clinic, the decoder the numbering that the
+trained model gives them, in the controls too.
 ``pjdiag convert anarcii.json --by layer`` shows the tables.
 """
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pjdiag.position._array import Array, namespace
+from pjdiag.position.fourier import fft_length, spectrum_of
 
-BLOCK = 256
+BLOCK = 128
 """Rows of the blocks in which squares are summed."""
 TOLERANCE = 1e-12
 MOST_STEPS = 64
@@ -113,11 +114,12 @@ def lag_sums(
     for kv_head in range(keys.shape[0]):
         k = xp.astype(keys[kv_head], xp.float64)
         k = k - xp.mean(k, axis=0, keepdims=True)  # a row effect: q_i . mean is the same for all j
-        spectrum = xp.conj(_spectrum(k))
+        spectrum = xp.conj(spectrum_of(k))
         for head in range(kv_head * group, (kv_head + 1) * group):
             q = scale * xp.astype(queries[head], xp.float64)
             means = _row_sums(q, k, size) / counts
-            by_lag = xp.fft.irfft(xp.sum(_spectrum(q) * spectrum, axis=0), n=2 * length)[:size]
+            product = xp.sum(spectrum_of(q) * spectrum, axis=0)
+            by_lag = xp.fft.irfft(product, n=fft_length(2 * length))[:size]
             # rows that reach lag d are the queries d, d + 1 ..
             excess.append(by_lag - _from_here_on(means)[:size])
             squares.append(_squares(q, k, size) - xp.sum(counts * means**2))
@@ -223,12 +225,6 @@ def _check(queries: Array, keys: Array, window: int | None) -> None:
         raise ValueError(f"the window holds {length} tokens; expected at least 2")
     if window is not None and window < 1:
         raise ValueError(f"the sliding window is {window}; expected at least 1")
-
-
-def _spectrum(x: Array) -> Array:
-    """Fourier transform over the tokens of ``[T, D]``, padded to 2T: ``[D, T + 1]``."""
-    xp = namespace(x)
-    return xp.fft.rfft(x.T, n=2 * x.shape[0], axis=-1)
 
 
 def _row_sums(q: Array, k: Array, size: int) -> Array:

@@ -10,6 +10,8 @@ MOST_ELEMENTS = 2**24
 """Logits formed at once."""
 QUERIES = 256
 """Queries looked at, spread evenly over the window."""
+ROWS = 32
+"""Queries taken at once: what no one of them sees is left out."""
 
 
 @dataclass(frozen=True)
@@ -43,44 +45,63 @@ def sink_share(
     """
     xp = namespace(queries, keys)
     heads, length, _ = queries.shape
+    group = heads // keys.shape[0]
     count = min(most_queries, length - first)
     if count < 1:
         return xp.full((heads,), float("nan"), dtype=xp.float64, device=queries.device)
     spread = xp.linspace(first, length - 1, count, dtype=xp.float64, device=queries.device)
     chosen = xp.astype(xp.round(spread), xp.int64)
-    step = max(1, MOST_ELEMENTS // length)
-    group = heads // keys.shape[0]
-    found = []
-    for head in range(heads):
-        k, q = keys[head // group], queries[head]
-        parts = []
-        for start in range(0, count, step):
-            rows = chosen[start : start + step]
-            logits = _logits(xp.take(q, rows, axis=0), k, rows, head, rule)
-            parts.append(xp.sum(softmax(logits)[:, :first], axis=-1))
-        found.append(xp.mean(xp.astype(xp.concat(parts), xp.float64)))
-    return xp.stack(found)
+    wide = xp.result_type(queries.dtype, xp.float32)
+    q = rule.scale * xp.astype(xp.take(queries, chosen, axis=1), wide)
+    k = xp.astype(keys, wide)
+    sums = [xp.zeros((), dtype=xp.float64, device=queries.device) for _ in range(heads)]
+    step = max(1, min(ROWS, MOST_ELEMENTS // (length * group)))
+    for start in range(0, count, step):
+        seen = _Seen(chosen[start : start + step], length, rule)
+        if seen.start >= first:
+            continue
+        for kv_head in range(keys.shape[0]):
+            near = k[kv_head, seen.start : seen.stop]
+            for head in range(kv_head * group, (kv_head + 1) * group):
+                weights = softmax(seen.logits(q[head, start : start + step] @ near.T, head))
+                share = xp.sum(weights[:, : first - seen.start])
+                sums[head] = sums[head] + xp.astype(share, xp.float64)
+    return xp.stack(sums) / count
 
 
-def _logits(q: Array, k: Array, rows: Array, head: int, rule: LogitRule) -> Array:
-    """``[rows, T]``, minus infinity on the keys that are not seen."""
-    xp = namespace(q)
-    lags = rows[:, None] - xp.arange(k.shape[0], dtype=xp.int64, device=q.device)[None, :]
-    distance = xp.abs(lags)
-    logits = rule.scale * xp.astype(q @ k.T, xp.float64)
-    if rule.softcap is not None:
-        logits = rule.softcap * xp.tanh(logits / rule.softcap)
-    if rule.bias_by_lag is not None:
-        logits = logits + _where_lag(rule.bias_by_lag[head], distance, lags >= 0)
-    if rule.bias_ahead is not None and not rule.causal:
-        logits = logits + _where_lag(rule.bias_ahead[head], distance, lags < 0)
-    unseen = lags < 0 if rule.causal else xp.zeros_like(lags, dtype=xp.bool)
-    if rule.window is not None:
-        unseen = unseen | (distance >= rule.window)
-    return xp.where(unseen, xp.full_like(logits, -float("inf")), logits)
+class _Seen:
+    """The keys that some queries see: those from ``start`` to ``stop``, and which of them."""
 
+    def __init__(self, rows: Array, length: int, rule: LogitRule) -> None:
+        xp = namespace(rows)
+        lowest, highest = int(rows[0]), int(rows[-1])
+        reach = length if rule.window is None else rule.window - 1
+        self.start = max(0, lowest - reach)
+        self.stop = highest + 1 if rule.causal else min(length, highest + reach + 1)
+        places = xp.arange(self.start, self.stop, dtype=xp.int64, device=rows.device)
+        self._rule = rule
+        self._lags = rows[:, None] - places[None, :]
+        self._hidden = xp.zeros_like(self._lags, dtype=xp.bool)
+        if rule.causal:
+            self._hidden = self._lags < 0
+        if rule.window is not None:
+            self._hidden = self._hidden | (xp.abs(self._lags) >= rule.window)
 
-def _where_lag(bias: Array, distance: Array, here: Array) -> Array:
-    xp = namespace(bias)
-    values = xp.reshape(xp.take(bias, xp.reshape(distance, (-1,)), axis=0), distance.shape)
-    return xp.where(here, xp.astype(values, xp.float64), xp.zeros_like(values, dtype=xp.float64))
+    def logits(self, products: Array, head: int) -> Array:
+        """``[rows, keys]`` of scaled products, minus infinity on the keys that are not seen."""
+        xp = namespace(products)
+        rule, logits = self._rule, products
+        if rule.softcap is not None:
+            logits = rule.softcap * xp.tanh(logits / rule.softcap)
+        if rule.bias_by_lag is not None:
+            logits = logits + self._bias(rule.bias_by_lag[head], self._lags >= 0, logits)
+        if rule.bias_ahead is not None and not rule.causal:
+            logits = logits + self._bias(rule.bias_ahead[head], self._lags < 0, logits)
+        hidden = xp.asarray(-float("inf"), dtype=logits.dtype, device=logits.device)
+        return xp.where(self._hidden, hidden, logits)
+
+    def _bias(self, bias: Array, here: Array, like: Array) -> Array:
+        xp = namespace(bias)
+        distance = xp.reshape(xp.abs(self._lags), (-1,))
+        values = xp.reshape(xp.take(bias, distance, axis=0), self._lags.shape)
+        return xp.where(here, xp.astype(values, like.dtype), xp.zeros_like(like))
