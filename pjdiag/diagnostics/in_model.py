@@ -163,12 +163,12 @@ def ranked(log_probabilities: NDArray[np.float64]) -> Outcomes:
     >>> ranked(np.asarray([[3.0, 2.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0]]))
     [[1.0, 1.0], [1.5, 0.5], [3.0, 0.0]]
     """
-    finite = np.isfinite(log_probabilities).all(axis=1)
+    finite = np.all(np.isfinite(log_probabilities), axis=1)
     right, others = log_probabilities[:, :1], log_probabilities[:, 1:]
     better, equal = (others > right).sum(axis=1), (others == right).sum(axis=1)
     first = np.where(better == 0, 1 / (1 + equal), 0.0)
-    pairs = zip((1 + better + equal / 2).tolist(), first.tolist(), strict=True)
-    return [list(pair) if sound else None for pair, sound in zip(pairs, finite, strict=True)]
+    both = np.stack([1 + better + equal / 2, first], axis=1).tolist()
+    return [pair if sound else None for pair, sound in zip(both, list(finite), strict=True)]
 
 
 def wilson(share: float, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -77,9 +77,9 @@ def token_source(
 
 def _special(config: Mapping[str, Any]) -> Iterator[int]:
     """Ids that the configuration, or that of its text model, names."""
-    for part in (config, config.get("text_config")):
-        for name in SPECIAL if isinstance(part, Mapping) else ():
-            stated = part.get(name)
-            for token in stated if isinstance(stated, list | tuple) else [stated]:
-                if isinstance(token, int) and not isinstance(token, bool):
-                    yield token
+    text = config.get("text_config")
+    parts = (config, text) if isinstance(text, Mapping) else (config,)
+    for stated in (part.get(name) for part in parts for name in SPECIAL):
+        for token in stated if isinstance(stated, list | tuple) else [stated]:
+            if isinstance(token, int) and not isinstance(token, bool):
+                yield token
