@@ -17,6 +17,7 @@ import pjdiag
 from pjdiag.checkpoint import load
 from pjdiag.checkpoint.native import load_model
 from pjdiag.errors import AdapterError, DataError, UsageError
+from pjdiag.render.sentences import next_command
 from tests.diagnostics.runnable import runnable
 from tests.diagnostics.test_kernel_models import check, eager_logs
 from tests.models.huggingface.folders import saved
@@ -111,6 +112,7 @@ def test_a_model_of_any_code(padded: bool) -> None:
     assert "another sequence" in crossing.reason
     assert {row["mechanism"] for row in result.rows} == {"unknown"}
     assert result.select(group="total", scope="model")
+    assert next_command(result) == ""
     assert not model.training
 
 

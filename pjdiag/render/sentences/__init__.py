@@ -56,6 +56,8 @@ def next_command(result: Result) -> str:
     >>> next_command(Result("mass", {"path": "a b.pt"}, {}, ({"family": "additive"},)))
     "pjdiag loo 'a b.pt'"
     """
+    if result.checkpoint.get("format") == "module":  # a model in memory: no command reads it
+        return ""
     words = _next_words(result)
     return " ".join([*words[:2], *_target(result), *words[2:]]) if words else ""
 
