@@ -120,11 +120,15 @@ class _Rows:
         return found if seen.softcap is None else seen.softcap * torch.tanh(found / seen.softcap)
 
     def _by_lag(self, behind: Tensor | None, ahead: Tensor | None) -> Tensor | None:
-        found = None if behind is None else behind.double()[:, self._lags.clamp(min=0)]
-        if ahead is not None:
-            after = ahead.double()[:, (-self._lags).clamp(min=0)]
-            found = after if found is None else torch.where(self._lags >= 0, found, after)
-        return found
+        """``[H, n, T]``; 0 for keys ahead where ``ahead`` is None."""
+        if behind is None and ahead is None:
+            return None
+        sides = ((behind, self._lags), (ahead, -self._lags))
+        parts = [
+            None if line is None else line.double()[:, lags.clamp(min=0)] for line, lags in sides
+        ]
+        zero = torch.zeros((), dtype=torch.float64)
+        return torch.where(self._lags >= 0, *(zero if part is None else part for part in parts))
 
 
 def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:

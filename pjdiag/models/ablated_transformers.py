@@ -102,7 +102,10 @@ def _bloom(table: Tensor, change: LayerChange) -> Tensor:
 
 
 def _mpt(table: Tensor, change: LayerChange) -> Tensor:
-    """``[H, 1, T]``, or ``[H, T, T]`` for a control."""
+    """``[H, 1, N]`` for all positions that the model knows, or ``[H, T, T]`` for a control.
+
+    The last T of them are read.
+    """
     return _left(table[None], change)[0]
 
 
@@ -114,7 +117,8 @@ def _left(table: Tensor, change: LayerChange) -> Tensor:
     heads = change.heads[:, None, None]
     if change.signs is None:
         return table.masked_fill(heads, 0.0)
-    length = table.shape[-1]
+    length = change.signs.shape[-1]
+    table = table[..., -length:]
     lags = torch.arange(length)[:, None] - torch.arange(length)
     slopes = (table[..., -1:] - table[..., -2:-1]) if length > 1 else table[..., -1:]
     bias = -slopes * lags.clamp(min=0).to(table.dtype)  # the table, less what softmax ignores
