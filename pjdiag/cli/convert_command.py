@@ -36,7 +36,7 @@ def convert(
             "-o",
             metavar="FORMAT[:PATH]|PATH",
             help="A format that the command knows whose result this is: table, json, csv, parquet, "
-            "markdown, and for a gate junit, sarif or github; repeatable. Without it the table.",
+            "markdown, html, and for a gate junit, sarif or github; repeatable. Without it the table.",
         ),
     ] = None,
     by: Annotated[

@@ -28,6 +28,7 @@ class Format(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     MARKDOWN = "markdown"
+    HTML = "html"
     JUNIT = "junit"
     SARIF = "sarif"
     GITHUB = "github"
@@ -42,6 +43,8 @@ SUFFIXES = {
     ".parquet": Format.PARQUET,
     ".md": Format.MARKDOWN,
     ".markdown": Format.MARKDOWN,
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
     ".xml": Format.JUNIT,
     ".sarif": Format.SARIF,
 }
@@ -133,7 +136,8 @@ def to_parquet(result: Result) -> bytes:
         from pyarrow import parquet
     except ImportError as error:
         raise MissingDependencyError(
-            "Parquet needs pyarrow, which is not installed", "pip install 'pjdiag[parquet]'"
+            "Parquet needs pyarrow, which is not installed",
+            "pip install pyarrow",
         ) from error
     kinds = {"count": "Int64", "flag": "boolean", "text": "string", "list": "object"}
     types = {column.name: kinds.get(column.kind, "float64") for column in result.columns}
@@ -188,6 +192,9 @@ def _text(result: Result, wanted: Format, by: Scope, all_rows: bool) -> str:
         from pjdiag.render.markdown import to_markdown  # the table, the usual case, needs none
 
         return to_markdown(result, by=by, all_rows=all_rows)
+    if wanted == Format.HTML:
+        written: str = import_module("pjdiag.render.html.single").result_page(result, by, all_rows)
+        return written
     if wanted in OF_CHECKS:
         _require_checks(wanted, result.diagnostic == "gate")
         module = import_module(f"pjdiag.render.{wanted}")  # a diagnosis needs none of them

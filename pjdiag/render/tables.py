@@ -55,7 +55,7 @@ class Table:
     def left_out(self) -> str:
         """How many lines are left out, and what shows them; empty where none is."""
         total = len(self.lines) + self.hidden
-        return f"{self.hidden:,} of {total:,} rows left out to fit a screen" if self.hidden else ""
+        return f"{self.hidden:,} of {total:,} rows left out" if self.hidden else ""
 
 
 def text_cell(value: str | None) -> Cell:

@@ -1,4 +1,4 @@
-"""The report in a real browser: Chromium of the distribution, driven by Playwright."""
+"""Pages in a real browser: Chromium of the distribution, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from pjdiag import api
+from pjdiag.comparison.comparing import compare
+from pjdiag.render.html.single import result_page
 from pjdiag.samples import held_out_text, sample
-from tests.native import write_native
+from pjdiag.terms import Scope
+from tests.native import full_native, write_native
 from tests.render.html.test_page import SECTIONS
 
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
@@ -216,3 +219,68 @@ def test_without_javascript_the_words_are_there(browser, whole):
     assert "effective mass" in page.locator("#answer").inner_text()
     assert page.get_by_text("The figures need JavaScript").is_visible()
     context.close()
+
+
+@pytest.fixture(scope="module")
+def moved(folder) -> Path:
+    """A run of three checkpoints, compared on a page of its own."""
+    steps = []
+    for seed, step in enumerate((0, 500, 2000)):
+        place = folder / f"{HOSTILE}-step-{step}"
+        place.mkdir()
+        steps.append(full_native(place / "model.safetensors", seed=seed))
+    path = folder / "moved.html"
+    path.write_text(result_page(compare(*steps), Scope.LAYER, all_rows=False), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(folder) -> Path:
+    """A page without a figure, and so without plotly."""
+    path = folder / "plain.html"
+    path.write_text(result_page(api.inspect(sample()), Scope.LAYER, all_rows=False), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"), [("moved", "desktop", "dark"), ("moved", "phone", "light")]
+)
+def test_a_comparison_is_drawn_over_its_steps(browser, request, name, size, scheme):
+    path = request.getfixturevalue(name)
+    found = opened(browser, path, size, scheme)
+    assert curve(found.page, "over-mass-sector-share", 0) == pytest.approx(
+        [
+            row["sector_share"]
+            for seed in range(3)
+            for row in api.mass(path.parent / f"{HOSTILE}-step-{(0, 500, 2000)[seed]}").select(
+                scope="model", sector="fj", jet_order=None
+            )
+        ],
+        rel=1e-4,
+    )
+    drawn = found.page.eval_on_selector_all(
+        ".plot", "all => all.map(each => each.querySelectorAll('.main-svg').length > 0)"
+    )
+    assert len(drawn) >= 6
+    assert all(drawn)
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert found.page.locator("img").count() == 0
+    assert [each["id"] for each in Axe().run(found.page).response["violations"]] == []
+    assert found.complaints == []
+    assert {request for request in found.requests if request != "data:,"} == {path.as_uri()}
+    found.page.close()
+
+
+def test_a_page_without_figures_has_its_tables_and_its_dark_paper(browser, plain):
+    page = browser.new_page(viewport={"width": 375, "height": 812}, color_scheme="light")
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(plain.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert page.locator("table").count() >= 2
+    page.locator("#theme").click()
+    assert page.locator("#theme").get_attribute("aria-pressed") == "true"
+    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
+    assert complaints == []
+    page.close()

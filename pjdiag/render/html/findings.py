@@ -120,6 +120,7 @@ def _loss(result: Result) -> Iterator[str]:
         return
     first, last = rows[0], rows[-1]
     change = last["nll"] - first["nll"]
+    unit = result.provenance.get("unit") or "token"
     apart = first["ci_high"] is not None and last["ci_low"] is not None
     clear = (
         (last["ci_low"] > first["ci_high"] or last["ci_high"] < first["ci_low"])
@@ -129,7 +130,7 @@ def _loss(result: Result) -> Iterator[str]:
     word = "rises" if change > 0 else "falls"
     verdict = "" if clear else ", within the intervals"
     yield (
-        f"The loss {word} by {numbers.figure(abs(change))} nats per token from "
+        f"The loss {word} by {numbers.figure(abs(change))} nats per {unit} from "
         f"{numbers.count(first['eval_length'])} to {numbers.count(last['eval_length'])} "
         f"tokens{verdict}."
     )

@@ -103,18 +103,19 @@ def loss_figures(result: Result) -> Iterator[Figure]:
         return
     lengths = [row["eval_length"] for row in whole]
     first, last = whole[0], whole[-1]
+    unit = f"nats per {result.provenance.get('unit') or 'token'}"
     columns = ("eval_length", "bucket", "nll", "ci_low", "ci_high", "windows", "tokens")
     yield Figure(
         "nll-length",
         "Loss by context length",
-        "Mean loss in nats per token, with 95% intervals where there are several windows: "
+        f"Mean loss in {unit}, with 95% intervals where there are several windows: "
         f"{numbers.figure(first['nll'])} at "
         f"{numbers.count(lengths[0])} tokens, {numbers.figure(last['nll'])} at "
         f"{numbers.count(lengths[-1])}.",
         (_with_interval(0, "all positions", lengths, whole),),
         axes(
             "context length in tokens",
-            "nats per token",
+            unit,
             xaxis_type="log",
             xaxis_tickvals=lengths,
             xaxis_ticktext=[numbers.count(length) for length in lengths],
@@ -136,7 +137,7 @@ def loss_figures(result: Result) -> Iterator[Figure]:
             f"at {labels([worst['bucket']])[0]} of windows of "
             f"{numbers.count(worst['eval_length'])} tokens.",
             tuple(traces),
-            axes("position in training lengths", "nats per token", xaxis_type="category"),
+            axes("position in training lengths", unit, xaxis_type="category"),
             table(parts, *columns),
         )
 

@@ -5,28 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pjdiag.errors import DataError, MissingDependencyError
-from pjdiag.render.html.behaviour import probe_figures, stability_figures
+from pjdiag.render.html.drawers import figures_of
 from pjdiag.render.html.figure import COLOURS, Figure
-from pjdiag.render.html.lags import removal_figures
-from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
 from pjdiag.render.html.pieces import table_html, text
-from pjdiag.render.html.weights import energy_figures, order_figures, share_figures
 from pjdiag.render.page import page
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
     from pjdiag.results import Result
-
-DRAWERS = {
-    "mass": (share_figures, order_figures),
-    "energy": (energy_figures,),
-    "loo": (removal_figures,),
-    "probe": (probe_figures,),
-    "stability": (stability_figures,),
-    "spectrum": (spectrum_figures,),
-    "nll": (loss_figures,),
-    "kernel": (kernel_figures,),
-}
 
 
 def fragment(result: Result) -> str:
@@ -48,11 +34,7 @@ def plot(result: Result, name: str | None = None) -> Any:
 
     Raises DataError where there is none, and MissingDependencyError without plotly.
     """
-    found = {
-        figure.name: figure
-        for draw in DRAWERS.get(result.diagnostic, ())
-        for figure in draw(result)
-    }
+    found = {figure.name: figure for figure in figures_of(result)}
     if not found:
         raise DataError(
             f"there is no figure of this {result.diagnostic} result", "see its rows or its table"

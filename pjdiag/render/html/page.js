@@ -162,7 +162,7 @@
   for (const button of document.querySelectorAll("[data-csv]")) {
     button.addEventListener("click", () => download(button.dataset.csv));
   }
-  document.getElementById("needs-script").remove();
+  document.getElementById("needs-script")?.remove();
   let painted = "";
   addEventListener("beforeprint", () => { painted = root.dataset.theme || ""; root.dataset.theme = "light"; redraw(); });
   addEventListener("afterprint", () => {

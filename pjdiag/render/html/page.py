@@ -1,28 +1,20 @@
-"""The report as one HTML text: everything inside, nothing fetched."""
+"""The report: everything that applies to a checkpoint on one page."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
 
 from pjdiag.diagnostics.survey import Survey
-from pjdiag.errors import MissingDependencyError
 from pjdiag.render import numbers
-from pjdiag.render.html.figure import COLOURS, Figure
 from pjdiag.render.html.findings import findings
 from pjdiag.render.html.pieces import figure_html, table_html, text
 from pjdiag.render.html.sections import Section, sections
+from pjdiag.render.html.shell import document, header, short_name
 from pjdiag.render.page import facts, skipped_lines
 from pjdiag.render.sentences import headline
 from pjdiag.results import Result
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-)
-"""The page may fetch nothing, whatever a script in it asks for."""
 ANSWERS = ("mass", "spectrum", "energy", "loo", "probe", "stability", "nll", "kernel")
 """Diagnostics whose sentences open the page, in this order."""
 SECTION_OF = {"mass": "shares", "kernel": "measured"}
@@ -43,94 +35,20 @@ class Report:
 
 def report_page(report: Report) -> str:
     """The page; the same text for the same report. Raises MissingDependencyError without plotly."""
-    script = _plotly()
     parts = sections(report.survey, report.command, report.data, report.reading)
     figures = [figure for part in parts for figure in part.figures]
     results = [measured.result for measured in report.survey.measured.values()]
-    name = _name(results)
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{text(name)} - pjdiag report</title>",
-            f"<style>\n{_colours()}\n{_asset('style.css')}</style>",
-            "</head>",
-            "<body>",
-            '<a class="skip" href="#answer">Skip to the answer</a>',
-            *_header(name, results),
-            *_navigation(parts),
-            '<main id="main">',
-            *_answer(report, results),
-            *(piece for part in parts for piece in _section(part)),
-            *_provenance(report, results, parts),
-            "</main>",
-            f'<script type="application/json" id="figures">{script_json(_drawn(figures))}</script>',
-            f"<script>{script}</script>",
-            f"<script>\n{_asset('page.js')}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
-
-
-def script_json(value: Any) -> str:
-    r"""JSON that cannot end the script element it stands in.
-
-    >>> script_json({"a": "</script><!--"})
-    '{"a":"\\u003c/script\\u003e\\u003c!--"}'
-    """
-    written = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # only a report pays
-    except ImportError as error:
-        raise MissingDependencyError("a report needs plotly", "pip install plotly") from error
-    source: str = get_plotlyjs()
-    return source.replace("</script", "<\\/script")
-
-
-def _asset(name: str) -> str:
-    return files("pjdiag.render.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _colours() -> str:
-    light = "".join(f"{name}:{pair[0]};" for name, pair in COLOURS.items())
-    dark = "".join(f"{name}:{pair[1]};" for name, pair in COLOURS.items())
-    return (
-        f":root{{{light}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
-        f":root[data-theme=dark]{{{dark}}}\n"
-        f"@media print{{:root,:root:not([data-theme=light]),:root[data-theme=dark]{{{light}}}}}"
-    )
-
-
-def _name(results: Sequence[Result]) -> str:
-    """The checkpoint's file with its folder."""
-    path = str(results[0].checkpoint.get("path") or "checkpoint") if results else "checkpoint"
-    return "/".join(path.replace("\\", "/").rstrip("/").split("/")[-2:])
-
-
-def _header(name: str, results: Sequence[Result]) -> Iterator[str]:
-    yield "<header>"
-    yield f"<p class=kind>pjdiag report</p><h1>{text(name)}</h1>"
-    if results:
-        yield f"<p>{text(facts(results[0]))}</p>"
-    yield (
-        '<button type="button" id="theme" aria-pressed="false">Dark</button>'
-        '<p class="note" id="needs-script">The figures need JavaScript; sentences and tables do '
-        "not.</p>"
-    )
-    yield "</header>"
+    name = short_name(results[0].checkpoint.get("path") if results else None)
+    body = [
+        *header("pjdiag report", name, facts(results[0]) if results else "", figures),
+        *_navigation(parts),
+        '<main id="main">',
+        *_answer(report, results),
+        *(piece for part in parts for piece in _section(part)),
+        *_provenance(report, results, parts),
+        "</main>",
+    ]
+    return document(f"{name} - pjdiag report", "answer", body, figures)
 
 
 def _navigation(parts: Sequence[Section]) -> Iterator[str]:
@@ -235,18 +153,3 @@ def _provenance(
 def _fact(name: str, value: object) -> str:
     shown = numbers.UNKNOWN if value is None else value
     return f'<tr><th scope="row">{text(name)}</th><td>{text(shown)}</td></tr>'
-
-
-def _drawn(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": figure.name,
-            "traces": figure.traces,
-            "layout": figure.layout,
-            "switch": figure.switch,
-            "headers": figure.data.headers,
-            "rows": figure.data.rows,
-            "choices": [{"label": each.label, "curves": each.curves} for each in figure.choices],
-        }
-        for figure in figures
-    ]

@@ -160,6 +160,7 @@ def _after_mass(result: Result) -> list[str]:
     """A bias can lose an order, unless it is zero; a rotary mechanism has wavelengths."""
     additive = result.select(family=Family.ADDITIVE.value)
     rotary = result.select(family=Family.MULTIPLICATIVE.value)
-    if additive and all(row.get("effective_mass") in (0, None) for row in additive):
+    masses = {row.get("effective_mass") for row in additive}
+    if 0 in masses and masses <= {0, None}:
         return ["pjdiag", "spectrum"] if rotary else []
     return ["pjdiag", "loo" if additive else "spectrum"]

@@ -169,17 +169,17 @@ def _trajectory(result: Result, others: Sequence[str]) -> Table:
     place = next(iter(coarsest(result.rows)), None)
     rows = [row for row in (place.rows if place else ()) if row["difference"] is not None]
     traced = partial(_traced, family=len({row.get("family") for row in rows}) > 1)
-    wanted = sorted(filter(_is_share_or_order, rows), key=_by_share) or rows
+    wanted = traced_rows(rows)
     chosen = list(dict.fromkeys(map(traced, wanted)))[:TRACED]
     values = {(row["compared"], traced(row)): row for row in rows}
     first = {traced(row): row for row in rows}
-    described = checkpoints(result)
-    steps = {str(each.get("name")): each.get("step") for each in described}
-    stepped = bool(steps) and None not in steps.values()
+    stepped, labels = step_labels(result, others)
+    label_of = dict(zip([first_name(result), *others], labels, strict=True))
 
     def line(name: str, found: Mapping[Traced, Row], side: str) -> tuple[Cell, ...]:
-        label = Cell(numbers.count(steps.get(name)) if stepped else name)
-        return (label, *(_value_cell(found.get(each), side) for each in chosen))
+        label = label_of[name]
+        shown = Cell(numbers.count(label) if stepped else str(label))
+        return (shown, *(_value_cell(found.get(each), side) for each in chosen))
 
     headers = (
         Header("step" if stepped else "checkpoint", numeric=stepped, key=True),
@@ -199,6 +199,20 @@ def _trajectory(result: Result, others: Sequence[str]) -> Table:
     of = "" if place is None else f": {place.label}"
     over = "training" if stepped else "the checkpoints"
     return Table(f"Over {over}{of}", headers, tuple(lines) if chosen else ())
+
+
+def traced_rows(rows: Sequence[Row]) -> list[Row]:
+    """Shares and orders, those of sectors first; else all rows as they are."""
+    known = [row for row in rows if row["difference"] is not None]
+    return sorted(filter(_is_share_or_order, known), key=_by_share) or known
+
+
+def step_labels(result: Result, others: Sequence[str]) -> tuple[bool, list[Any]]:
+    """Whether every checkpoint has its step; and steps, else names, the first checkpoint first."""
+    named = [first_name(result), *others]
+    steps = {str(each.get("name")): each.get("step") for each in checkpoints(result)}
+    stepped = bool(steps) and all(isinstance(steps.get(name), int) for name in named)
+    return stepped, [steps[name] if stepped else name for name in named]
 
 
 def _is_share_or_order(row: Row) -> bool:

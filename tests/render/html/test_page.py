@@ -16,7 +16,8 @@ from pjdiag.diagnostics.kernel_curves import DENSE_LAGS, curve_lags, kernel_curv
 from pjdiag.diagnostics.progress import no_progress
 from pjdiag.diagnostics.survey import Measured, Survey, survey
 from pjdiag.position.kernel import bias
-from pjdiag.render.html.page import Report, report_page, script_json
+from pjdiag.render.html.page import Report, report_page
+from pjdiag.render.html.shell import script_json
 from pjdiag.samples import sample
 from pjdiag.terms import Sector
 from tests.native import random_raw, write_native
