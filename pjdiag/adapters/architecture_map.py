@@ -9,7 +9,6 @@ from typing import Any
 
 from pjdiag.adapters.config_fields import DEFAULT_SOURCE
 from pjdiag.adapters.fused import LAYOUTS
-from pjdiag.adapters.map_files import Stated, stated_maps, unusable
 from pjdiag.adapters.rope_config import READERS
 
 PREFIXES = (
@@ -53,6 +52,9 @@ class ArchitectureMap:
     model_types: tuple[str, ...]
     """``model_type`` of the configurations it reads."""
     description: str = ""
+    text_of: tuple[str, ...] = ()
+    """``model_type`` of whole models whose class takes this architecture for a text part that
+    states none."""
     reader: str = ""
     """``package.module:Class`` that reads these checkpoints, made without arguments; empty: the
     class for ordinary decoders, by the fields below."""
@@ -112,6 +114,8 @@ class ArchitectureMap:
     num_kv_heads: tuple[str, ...] = ("num_key_value_heads",)
     head_dim: tuple[str, ...] = ("head_dim",)
     hidden_size: tuple[str, ...] = ("hidden_size",)
+    train_length_fields: tuple[str, ...] = ()
+    """Fields with the longest text trained on, in tokens, before the usual ones."""
     rope_layout: str = "half"
     """``half`` or ``interleaved``; empty where the architecture does not rotate."""
     rope_layers: str = "all"
@@ -194,46 +198,12 @@ class ArchitectureMap:
 
     def with_values(self, values: Mapping[str, Any]) -> ArchitectureMap:
         """This map with some fields replaced; ``defaults`` are merged."""
-        checked = _checked(values)
+        checked = checked_values(values)
         merged = {**(self.defaults or {}), **(checked.get("defaults") or {})}
         return replace(self, **{**checked, "defaults": merged})
 
 
-def parse_maps(texts: Mapping[str, str]) -> list[ArchitectureMap]:
-    """Maps from texts by file name. Raises AdapterError for one that cannot be used.
-
-    >>> maps = parse_maps({
-    ...     "a.json": '{"name": "a", "model_types": ["a"], "softcap": "cap"}',
-    ...     "b.json": '{"name": "b", "extends": "a", "model_types": ["b"]}',
-    ... })
-    >>> maps[1].softcap
-    'cap'
-    """
-    stated = stated_maps(texts)
-    return [made_map(name, stated) for name in stated]
-
-
-def made_map(name: str, stated: Stated, above: tuple[str, ...] = ()) -> ArchitectureMap:
-    """One of the maps; ``extends`` names another of them. Raises AdapterError.
-
-    ``above`` are the maps that extend it.
-    """
-    file, values = stated[name]
-    own = {key: value for key, value in values.items() if key != "extends"}
-    base = values.get("extends")
-    if base is not None and (base == name or base in above or base not in stated):
-        why = "no map beside it" if base not in stated else "an extension of it"
-        raise unusable(file, f"it extends {base!r}, which is {why}")
-    try:
-        if base is None:
-            return ArchitectureMap(**{"model_types": (), **_checked(own)})
-        parent = made_map(base, stated, (*above, name))
-        return parent.with_values({"description": "", "model_types": [], **own})
-    except (TypeError, ValueError) as error:
-        raise unusable(file, str(error)) from error
-
-
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def checked_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a map's fields, in their types. Raises ValueError, TypeError."""
     types = _types()
     unknown = sorted(set(values) - set(types))

@@ -12,6 +12,7 @@ from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.geometry import Geometry, geometry_of, layer_geometry
 from pjdiag.adapters.layer_prefix import layer_prefix
 from pjdiag.adapters.layer_tensors import LayerTensors, read_projections
+from pjdiag.adapters.model_type import match_reason
 from pjdiag.adapters.protocol import Layer, Loaded, Match, Part, SkippedLayer, Sourced
 from pjdiag.adapters.qk_norms import (
     clip_size,
@@ -20,7 +21,7 @@ from pjdiag.adapters.qk_norms import (
     not_relative,
     why_approximate,
 )
-from pjdiag.adapters.rope_config import CONTAINERS, ORIGINAL_LENGTH
+from pjdiag.adapters.rope_config import CONTAINERS, LENGTH_FIELDS, ORIGINAL_LENGTH
 from pjdiag.adapters.rope_fields import (
     RopeDefaults,
     RopeFields,
@@ -41,21 +42,24 @@ NOT_USED: Sourced[None] = Sourced(None, "not used")
 class DecoderAdapter:
     """Reads the architecture that a map describes, a layer at a time."""
 
-    def __init__(self, mapped: ArchitectureMap) -> None:
+    def __init__(self, mapped: ArchitectureMap, where: str = "") -> None:
+        """``where`` is the file of the map and what brings it; empty for a map in a class."""
         self.map = mapped
+        self.where = where
         self.name = mapped.name
         self.description = mapped.description or f"{', '.join(mapped.model_types)}"
 
     def matches(self, checkpoint: Checkpoint) -> Match | None:
         """Whether the configuration's ``model_type`` is one of the map's."""
-        model_type = text_config(checkpoint.config).get("model_type")
-        if model_type in self.map.model_types:
-            return Match(50, f"config: model_type {model_type}")
-        return None
+        reason = match_reason(checkpoint.config, self.map.model_types, self.map.text_of)
+        return Match(50, reason) if reason else None
 
     def train_length(self, checkpoint: Checkpoint) -> Sourced[int | None]:
         """L from the configuration's position fields, else from what the class fills in."""
         fields = self.fields(checkpoint)
+        named = fields.count(*self.map.train_length_fields)
+        if named.value is not None:
+            return named
         stated = train_length(fields.config, self.rope_defaults(fields))
         original = fields.defaults.get(ORIGINAL_LENGTH)
         if not any(fields.config.get(name) for name in CONTAINERS):
@@ -125,7 +129,7 @@ class DecoderAdapter:
 
     def prefix(self, checkpoint: Checkpoint) -> str:
         """What stands before the layers' names. Raises CheckpointError where nothing fits."""
-        return layer_prefix(self.map, checkpoint)
+        return layer_prefix(self.map, checkpoint, self.where)
 
     def skip_reason(self, tensors: LayerTensors, kind: LayerKind) -> str:
         """Why a layer cannot be read; empty where it can."""
@@ -157,6 +161,7 @@ class DecoderAdapter:
             partial_fields=self.map.partial_fields,
             source=self.map.defaults_source,
             max_position_embeddings=fields.defaults.get("max_position_embeddings"),
+            length_fields=(*self.map.train_length_fields, *LENGTH_FIELDS),
             original_length=None
             if self.map.rope_parameters
             else fields.defaults.get("original_max_position_embeddings"),
@@ -229,6 +234,7 @@ class DecoderAdapter:
             warnings=(
                 *self.notes(tensors.checkpoint, fields, kind),
                 *(rope.warnings if rope else ()),
+                *tensors.without_norm(),
             ),
         )
 

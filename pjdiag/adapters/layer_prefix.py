@@ -12,12 +12,16 @@ from pjdiag.errors import CheckpointError
 if TYPE_CHECKING:
     from pjdiag.checkpoint.source import Checkpoint
 
+ATTENTION = re.compile(r"(?i)att|(^|[._])(w?q|qkv|wqkv)([._]|_?proj)")
+"""In the names of what may be queries and keys."""
 OTHER_TOWERS = re.compile(r"vis|image|audio|speech|encoder|talker|mtp|draft|aligner|resampler")
 """In the names of what is no text decoder."""
 
 
-def layer_prefix(mapped: ArchitectureMap, checkpoint: Checkpoint) -> str:
+def layer_prefix(mapped: ArchitectureMap, checkpoint: Checkpoint, where: str = "") -> str:
     """The first of the map's prefixes that fits, else the only other one of a text decoder.
+
+    ``where`` is the file of the map, for the message.
 
     Raises CheckpointError where none fits, or several do that the map does not know.
     """
@@ -34,9 +38,12 @@ def layer_prefix(mapped: ArchitectureMap, checkpoint: Checkpoint) -> str:
             f"tensors named {wanted} stand under several names: {listed(others)}",
             f"say which in a map of your own; known are {listed(mapped.prefixes, 10)}",
         )
+    found = [name for name in checkpoint.headers if ATTENTION.search(name)]
+    there = f"; its attention has {listed(found, 3)}" if found else ""
+    correct = f", or correct layer, query, key or fused in {where}" if where else ""
     raise CheckpointError(
-        f"no tensor is named {wanted}, as {mapped.name} has them",
-        "check that the weights and config.json belong together",
+        f"no tensor is named {wanted}, as {mapped.name} has them{there}",
+        f"check that the weights and config.json belong together{correct}",
     )
 
 

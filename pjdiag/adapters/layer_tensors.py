@@ -17,10 +17,12 @@ from pjdiag.adapters.projections import (
     Side,
     floating,
     not_finite,
+    not_real,
     read_rows,
     spread_over_groups,
 )
 from pjdiag.adapters.protocol import BadTensor, Loaded
+from pjdiag.checkpoint.dtypes import long_name
 from pjdiag.checkpoint.text import listed
 from pjdiag.errors import CheckpointError
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Geometry", "LayerTensors", "read_projections"]
 
+NO_WEIGHTS = frozenset({"BOOL", "C64", "U8", "U16", "I16", "U32", "I32", "U64", "I64"})
+"""Types without floating-point values; I8 has them where a scale belongs to it."""
 COMMON = re.compile(r"norm\.|mlp\.|feed_forward\.|moe\.|experts\.")
 REPAIR = "check head counts, head_dim and hidden_size in config.json"
 
@@ -57,7 +61,7 @@ class LayerTensors:
 
     def read(self, name: str) -> Any:
         """The whole tensor in float32, or in float64 where it is stored so."""
-        return floating(self.checkpoint.read(self.full(name)))
+        return floating(self.checkpoint.read(self.full(name)), self.full(name))
 
     def found(self) -> str:
         """Some names of the layer's tensors, for a message; empty where it has none."""
@@ -81,6 +85,21 @@ class LayerTensors:
     def names(self, is_query: bool) -> str:
         """The name of the projection to queries or keys."""
         return self.map.fused or (self.map.query if is_query else self.map.key)
+
+    def gain_name(self) -> str:
+        """The gain of the norm in front of the attention; older files call it ``gamma``."""
+        names = [f"{self.map.input_norm}.{ending}" for ending in ("weight", "gamma")]
+        return next((name for name in names if self.has(name)), names[0])
+
+    def without_norm(self) -> list[str]:
+        """A warning where the norm in front of the attention has no tensor."""
+        name = self.gain_name()
+        if not self.map.input_norm or self.has(name):
+            return []
+        return [
+            f"some layers have no tensor {name}, the gain in front of their attention: channel "
+            "masses are those of the projections alone"
+        ]
 
     def rows(self, geometry: Geometry, is_query: bool) -> FusedRows | None:
         """Which rows of the projection are queries or keys; None where all are."""
@@ -111,6 +130,8 @@ class LayerTensors:
                     f"({geometry.head_dim.source}) and hidden_size {geometry.hidden_size}",
                     REPAIR,
                 )
+            if header.dtype in NO_WEIGHTS:
+                raise not_real(name, long_name(header.dtype))
 
     def projection(self, kind: str, geometry: Geometry, *, is_query: bool) -> Any:
         """``[rows, E]`` of the weights or ``[rows]`` of the bias; None where there is none."""
@@ -167,7 +188,7 @@ def read_projections(
 
 
 def _input_gain(tensors: LayerTensors, geometry: Geometry, bad: list[BadTensor]) -> Any:
-    name = f"{tensors.map.input_norm}.weight"
+    name = tensors.gain_name()
     if not tensors.map.input_norm or not tensors.has(name):
         return None
     gain = tensors.gain(name)

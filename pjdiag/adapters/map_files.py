@@ -10,39 +10,48 @@ from typing import Any
 
 from pjdiag.errors import AdapterError
 
-MATCHING = ("model_types", "config_fields", "tensor_parts")
+MATCHING = ("model_types", "text_of", "config_fields", "tensor_parts")
 """Lists of what makes a checkpoint one of a map's own."""
 LAST_RESORT = "last_resort"
 Stated = dict[str, tuple[str, dict[str, Any]]]
 """By the map's name: its file, and what it says."""
 
 
-def read_maps(module: ModuleType) -> Stated:
+def read_maps(module: ModuleType) -> tuple[Stated, dict[str, str]]:
     """Every ``*.json`` beside a package's ``__init__.py``, in the order of their names.
 
-    Raises AdapterError for a file that is no map, saying which and why.
+    The second part holds what is wrong with those that are no maps, by the file's stem.
     """
     found = {entry.name: entry for entry in files(module).iterdir()}
     names = sorted(name for name in found if name.endswith(".json"))
-    return stated_maps({name: found[name].read_text("utf-8") for name in names})
+    return stated_maps({name: found[name].read_bytes() for name in names})
 
 
-def stated_maps(texts: Mapping[str, str]) -> Stated:
-    """What maps say, from texts by file name. Raises AdapterError.
+def stated_maps(texts: Mapping[str, str | bytes]) -> tuple[Stated, dict[str, str]]:
+    """What maps say, from texts by file name, and what is wrong with the others.
 
-    >>> stated_maps({"a.json": '{"name": "a", "model_types": ["b"]}'})["a"]
+    >>> good, faults = stated_maps({"a.json": '{"name": "a", "model_types": ["b"]}', "c.json": "{"})
+    >>> good["a"]
     ('a.json', {'name': 'a', 'model_types': ['b']})
+    >>> list(faults)
+    ['c']
     """
     stated: Stated = {}
+    faults: dict[str, str] = {}
     for file, text in texts.items():
-        values = _parsed(file, text)
-        if values["name"] in stated:
-            raise unusable(file, f"its name {values['name']!r} is taken by another map")
-        stated[values["name"]] = (file, values)
-    return stated
+        try:
+            values = _parsed(file, text)
+            if values["name"] in stated:
+                other = stated[values["name"]][0]
+                raise unusable(file, f"its name {values['name']!r} is that of {other}")
+        except AdapterError as error:
+            faults[file.removesuffix(".json")] = error.message
+        else:
+            stated[values["name"]] = (file, values)
+    return stated, faults
 
 
-def _parsed(file: str, text: str) -> dict[str, Any]:
+def _parsed(file: str, text: str | bytes) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:

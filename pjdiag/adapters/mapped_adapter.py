@@ -18,24 +18,28 @@ if TYPE_CHECKING:
 class MappedAdapter:
     """Stands for the class that reads a map, so that starting does not load all of them."""
 
-    def __init__(self, name: str, stated: Stated) -> None:
-        """``stated`` holds the map and those that it extends."""
+    def __init__(self, name: str, stated: Stated, origin: str = "") -> None:
+        """``stated`` holds the map and those beside it; ``origin`` is what brings them."""
         self.name = name
-        self._stated = stated
-        values = stated[name][1]
+        self.stated = stated
+        self.shipped: Stated = {}
+        """Maps that come with pjdiag; one that is not beside the map may be extended."""
+        file, values = stated[name]
+        self.where = f"{file} of {origin}" if origin else file
         self.model_types: tuple[str, ...] = tuple(values.get("model_types", ()))
         self.reader_name: str = values.get("reader", "")
         self.description: str = values.get("description", "") or ", ".join(self.model_types)
         self.last_resort = bool(values.get(LAST_RESORT))
+        self._text_of: tuple[str, ...] = tuple(values.get("text_of", ()))
         self._config_fields: tuple[str, ...] = tuple(values.get("config_fields", ()))
         self._tensor_parts: tuple[str, ...] = tuple(values.get("tensor_parts", ()))
 
     @cached_property
     def map(self) -> ArchitectureMap:
         """The whole map. Raises AdapterError where it cannot be used."""
-        from pjdiag.adapters.architecture_map import made_map
+        from pjdiag.adapters.made_maps import made_map
 
-        return made_map(self.name, self._stated)
+        return made_map(self.name, self.stated, shipped=self.shipped)
 
     @cached_property
     def reader(self) -> Adapter:
@@ -46,15 +50,19 @@ class MappedAdapter:
             return made
         from pjdiag.adapters.decoder import DecoderAdapter
 
-        return DecoderAdapter(self.map)
+        return DecoderAdapter(self.map, self.where)
 
     def matches(self, checkpoint: Checkpoint) -> Match | None:
         """The reader's answer, where it has to be asked at all."""
-        return self.reader.matches(checkpoint) if self.may_match(checkpoint) else None
+        if not self.may_match(checkpoint):
+            return None
+        found = self.reader.matches(checkpoint)
+        reason = _reason(checkpoint.config, (), self._text_of)
+        return found if found is not None or not reason else Match(50, reason)
 
     def may_match(self, checkpoint: Checkpoint) -> bool:
         """Whether the map's model types, or hints for its reader, fit the checkpoint."""
-        if self.last_resort or _model_type(checkpoint.config) in self.model_types:
+        if self.last_resort or _reason(checkpoint.config, self.model_types, self._text_of):
             return True
         configs = [checkpoint.config, *checkpoint.container.values()]
         return any(
@@ -75,9 +83,11 @@ class MappedAdapter:
         return self.reader.layers(checkpoint, train_length, eval_length)
 
 
-def _model_type(config: Mapping[str, Any]) -> Any:
+def _reason(
+    config: Mapping[str, Any], model_types: tuple[str, ...], text_of: tuple[str, ...]
+) -> str:
     if not config:
-        return None
-    from pjdiag.adapters.rope_config import text_config
+        return ""
+    from pjdiag.adapters.model_type import match_reason
 
-    return text_config(config).get("model_type")
+    return match_reason(config, model_types, text_of)

@@ -12,6 +12,8 @@ import numpy as np
 
 from pjdiag.adapters.fused import runs
 from pjdiag.adapters.protocol import BadTensor, ChannelSpectrum
+from pjdiag.checkpoint.text import shown
+from pjdiag.errors import CheckpointError
 from pjdiag.position.channel_mass import pair_mass
 
 if TYPE_CHECKING:
@@ -195,11 +197,28 @@ def read_rows(checkpoint: Checkpoint, name: str, rows: tuple[int, ...]) -> Any:
     """These rows of a tensor in float32 or float64, reading no others where they are scattered."""
     spans = runs(rows)
     if len(spans) == 1:
-        return floating(checkpoint.read_rows(name, *spans[0]))
-    parts = [floating(checkpoint.read_rows(name, start, stop)) for start, stop in spans]
+        return floating(checkpoint.read_rows(name, *spans[0]), name)
+    parts = [floating(checkpoint.read_rows(name, start, stop), name) for start, stop in spans]
     return np.concatenate(parts)
 
 
-def floating(values: Any) -> Any:
-    """``values`` in float64 where they are, else in float32."""
+def floating(values: Any, name: str) -> Any:
+    """``values`` in float64 where they are, else in float32.
+
+    Raises CheckpointError for a tensor that does not hold real numbers: whole, true or complex
+    ones are no weights.
+
+    >>> floating(np.zeros(2, np.float16), "w").dtype
+    dtype('float32')
+    """
+    if values.dtype.kind != "f":
+        raise not_real(name, str(values.dtype))
     return values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
+
+
+def not_real(name: str, dtype: str) -> CheckpointError:
+    """The error for a tensor whose values are no weights."""
+    return CheckpointError(
+        f"tensor {shown(name)} holds {dtype} values; expected floating-point weights",
+        "save it as F32, F16 or BF16, or together with the scales that it was quantised by",
+    )

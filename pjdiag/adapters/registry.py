@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pjdiag.adapters.model_type import stated_type
 from pjdiag.adapters.protocol import Adapter, Match
+from pjdiag.checkpoint.text import listed, near, shown
 from pjdiag.errors import AdapterError, PjdiagError
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from pjdiag.checkpoint import Checkpoint
 
 GROUP = "pjdiag.adapters"
+WRITE_A_MAP = (
+    "see `pjdiag plugins` for what is known; to read another one write a map: plugins/README.md, "
+    "or copy docs/example_map"
+)
 OWN_DISTRIBUTION = "pjdiag"
 TENSOR_NAMES = 10
 """Score from which on no last resort is asked."""
@@ -32,18 +38,39 @@ class Registration:
     """The distribution that brings it, with its version."""
     adapter: Adapter | None
     problem: str = ""
+    clash: bool = False
+    """Whether another adapter has the same name: then nothing is read until one is gone."""
 
 
 def registrations() -> tuple[Registration, ...]:
     """Every registered adapter, usable or not, in the order of their names.
 
     ``PJDIAG_PLUGINS`` set to names separated by commas admits only those third-party
-    adapters; set to nothing it admits none. Raises AdapterError where two share a name.
+    adapters; set to nothing it admits none. Adapters that share a name are listed as clashes.
     """
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     refused = [point for point in found if not _admitted(point)]
     unique = [*_without_repeats([point for point in found if _admitted(point)]), *refused]
-    return _distinct([entry for point in unique for entry in _register(point)])
+    return _marked(_with_shipped([entry for point in unique for entry in _register(point)]))
+
+
+def unknown_architecture(config: Mapping[str, Any], known: Sequence[Registration]) -> str:
+    """What the configuration calls the architecture, and the known names that look like it.
+
+    >>> unknown_architecture({"model_type": "smolm3"}, ())
+    "no adapter is for model_type 'smolm3'"
+    >>> unknown_architecture({}, ())
+    'config.json is missing or empty'
+    """
+    if not config:
+        return "config.json is missing or empty"
+    name, place = stated_type(config)
+    if name is None:
+        return f"config.json states no {place}"
+    types = [name for entry in known for name in getattr(entry.adapter, "model_types", ())]
+    close = near(str(name), types)
+    found = f"no adapter is for {place} {shown(name)}"
+    return f"{found} (near it: {listed(close)})" if close else found
 
 
 def verified(entries: Sequence[Registration]) -> tuple[Registration, ...]:
@@ -64,17 +91,25 @@ def detect(
 ) -> tuple[Adapter, Match]:
     """The adapter that fits ``checkpoint`` best.
 
-    Raises AdapterError where none fits or two fit equally well.
+    Raises AdapterError where none fits, two fit equally well, or two share a name.
     """
     known = registrations() if available is None else available
+    for entry in known:
+        if entry.clash:
+            raise AdapterError(
+                entry.problem,
+                "uninstall one of them, or set PJDIAG_PLUGINS= to admit none but ours",
+            )
     matches = _matches([entry for entry in known if not _is_last_resort(entry)], checkpoint)
     if all(match.score < TENSOR_NAMES for _, match in matches):
         matches += _matches([entry for entry in known if _is_last_resort(entry)], checkpoint)
     if not matches:
-        names = ", ".join(entry.name for entry in known if entry.adapter is not None) or "none"
+        tried = sum(entry.adapter is not None for entry in known)
         raise AdapterError(
-            f"no adapter knows this checkpoint ({_describe(checkpoint)}); adapters tried: {names}",
-            "see `pjdiag plugins`, or write an adapter (CONTRIBUTING.md)",
+            f"no adapter knows this checkpoint ({_describe(checkpoint)}): "
+            f"{unknown_architecture(checkpoint.config, known)}, and none of the {tried} adapters "
+            "finds queries and keys in the names of its tensors",
+            WRITE_A_MAP,
         )
     best = max(match.score for _, match in matches)
     winners = [(adapter, match) for adapter, match in matches if match.score == best]
@@ -127,15 +162,7 @@ def _without_repeats(points: Sequence[EntryPoint]) -> list[EntryPoint]:
     unique: dict[tuple[str, str], EntryPoint] = {}
     for point in points:
         unique.setdefault((point.name, point.value), point)
-    by_name: dict[str, EntryPoint] = {}
-    for point in unique.values():
-        other = by_name.setdefault(point.name, point)
-        if other is not point:
-            raise AdapterError(
-                f"two plugins are named {point.name!r}: {_origin(other)} and {_origin(point)}",
-                "uninstall one of them",
-            )
-    return list(by_name.values())
+    return list(unique.values())
 
 
 def _register(point: EntryPoint) -> list[Registration]:
@@ -163,39 +190,61 @@ def _register(point: EntryPoint) -> list[Registration]:
 def _registered_maps(module: ModuleType, origin: str) -> list[Registration]:
     from pjdiag.adapters.mapped_adapter import MappedAdapter
 
-    maps = _maps(module)
-    if not maps:
+    maps, faults = _maps(module)
+    if not maps and not faults:
         raise AdapterError(f"{module.__name__} holds no *.json maps", "see plugins/README.md")
-    return [Registration(name, origin, MappedAdapter(name, maps)) for name in maps]
+    made = [Registration(name, origin, MappedAdapter(name, maps, origin)) for name in maps]
+    return made + [Registration(name, origin, None, why) for name, why in faults.items()]
 
 
 @cache
-def _maps(module: ModuleType) -> Stated:
+def _maps(module: ModuleType) -> tuple[Stated, dict[str, str]]:
     from pjdiag.adapters.map_files import read_maps
 
     return read_maps(module)
 
 
-def _distinct(found: list[Registration]) -> tuple[Registration, ...]:
-    """Registrations in the order of their names. Raises AdapterError where two share one."""
-    by_name: dict[str, Registration] = {}
+def _with_shipped(found: list[Registration]) -> list[Registration]:
+    """The registrations, whose maps may extend those that come with pjdiag."""
+    from pjdiag.adapters.mapped_adapter import MappedAdapter
+
+    adapters = [entry for entry in found if isinstance(entry.adapter, MappedAdapter)]
+    shipped: Stated = {}
+    for entry in adapters:
+        if _is_own(entry.origin) and isinstance(entry.adapter, MappedAdapter):
+            shipped.update(entry.adapter.stated)
+    for entry in adapters:
+        if isinstance(entry.adapter, MappedAdapter):
+            entry.adapter.shipped = shipped
+    return found
+
+
+def _marked(found: list[Registration]) -> tuple[Registration, ...]:
+    """Registrations in the order of their names; those that share one say with whom."""
+    by_name: dict[str, list[Registration]] = {}
     for entry in found:
-        if entry.adapter is None:
+        if entry.adapter is not None:
+            by_name.setdefault(entry.name, []).append(entry)
+    made = []
+    for entry in found:
+        others = [o.origin for o in by_name.get(entry.name, ()) if o is not entry]
+        if entry.adapter is None or not others:
+            made.append(entry)
             continue
-        other = by_name.setdefault(entry.name, entry)
-        if other is not entry:
-            raise AdapterError(
-                f"two plugins are named {entry.name!r}: {other.origin} and {entry.origin}",
-                "uninstall one of them",
-            )
-    return tuple(sorted(found, key=lambda entry: entry.name))
+        why = f"two adapters are named {entry.name!r}: {entry.origin} and {', '.join(others)}"
+        made.append(replace(entry, adapter=None, problem=why, clash=True))
+    return tuple(sorted(made, key=lambda entry: entry.name))
 
 
 def _admitted(point: EntryPoint) -> bool:
     allowed = os.environ.get("PJDIAG_PLUGINS")
-    if allowed is None or _origin(point).startswith(f"{OWN_DISTRIBUTION} "):
+    if allowed is None or _is_own(_origin(point)):
         return True
     return point.name in {name.strip() for name in allowed.split(",")}
+
+
+def _is_own(origin: str) -> bool:
+    return origin.startswith(f"{OWN_DISTRIBUTION} ")
 
 
 def _origin(point: EntryPoint) -> str:

@@ -76,6 +76,8 @@ class RopeDefaults:
     original_length: int | None = None
     """The class's length before the extension, in tokens."""
     max_position_embeddings: int | None = None
+    length_fields: tuple[str, ...] = LENGTH_FIELDS
+    """Fields with the longest position, the first that is stated counts."""
     source: str = "transformers default"
     """Provenance of whatever is taken from here."""
     theta_fields: tuple[str, ...] = ("rope_theta", "rotary_emb_base")
@@ -98,6 +100,8 @@ class RopeDefaults:
     """Whether the class takes settings that are keyed by layer type."""
     theta_fields_by_layer_type: Mapping[str, str] | None = None
     """Fields with the base of each layer type, in place of ``theta_fields``."""
+    share_of: int | None = None
+    """Channels that a stated share may be of, where it is not of those that are rotated."""
     class_name: str = "the class"
     """What to call the architecture in warnings."""
 
@@ -138,7 +142,7 @@ def longest_length(
     config: Mapping[str, Any], defaults: RopeDefaults | None = None
 ) -> Sourced[int | None]:
     """The longest position that the config states, an extension included, in tokens."""
-    for name in LENGTH_FIELDS:
+    for name in LENGTH_FIELDS if defaults is None else defaults.length_fields:
         if config.get(name) is not None:
             place = f"config: {name}"
             return Sourced(read_length(config[name], place), place)

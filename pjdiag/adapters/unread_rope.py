@@ -44,11 +44,11 @@ def unread_fields(
         for field, where in _unread_thetas(defaults, layer_type or FULL_ATTENTION)
         if _differs(config.get(field), theta)
     ]
-    share = rotary_dim / head_dim
+    shares = [rotary_dim / size for size in (head_dim, defaults.share_of or head_dim)]
     said += [
         f"{place} is {shown(value)[1:-1]}; {name} does not read it: {rotary_dim} channels rotate"
         for place, value in _shares(config, defaults)
-        if _differs(value, share)
+        if all(_differs(value, share) for share in shares)
     ]
     count = config.get(COUNT)
     if COUNT not in defaults.rotary_dim_fields and _differs(count, rotary_dim):

@@ -71,11 +71,16 @@ def array_ids(values: ArrayLike, vocabulary: int) -> TokenData:
 
 def checked_ids(found: NDArray[Any], vocabulary: int, name: str, digest: str) -> TokenData:
     """An array of token ids, -1 on padding. Raises DataError where it holds anything else."""
-    if found.dtype.kind not in "iu" or found.ndim not in (1, 2):
+    if found.size and (found.dtype.kind not in "iu" or found.ndim not in (1, 2)):
         raise DataError(
             f"{name} holds {found.dtype} {list(found.shape)}; expected integers of shape [N] or "
             "[N, T]",
             "pass the token ids as one array",
+        )
+    if not found.size:
+        raise DataError(
+            f"{name} is empty: an array of shape {list(found.shape)} without a token id",
+            "write the ids of a text into it",
         )
     present = found != PADDING if found.dtype.kind == "i" else np.ones(found.shape, dtype=bool)
     wrong = present & ((found < 0) | (found >= vocabulary))

@@ -9,6 +9,7 @@ from typing import Any
 from pjdiag.adapters import Layer, Match, MultiplicativeSpectrum, SkippedLayer, Sourced
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.protocol import UNKNOWN, Part
+from pjdiag.adapters.registry import WRITE_A_MAP, registrations, unknown_architecture
 from pjdiag.adapters.rope_fields import rope_fields, text_config, train_length
 from pjdiag.adapters.schedule import ATTENTION
 from pjdiag.checkpoint import Checkpoint
@@ -30,9 +31,7 @@ HEAD_DIM = ("head_dim", "d_kv", "kv_channels", "head_size")
 WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 THETA = ("rope_theta", "rotary_emb_base", "rope_base")
 SETTINGS = ("rope_parameters", "rope_scaling")
-GENERIC = (
-    "generic reading: no adapter knows this architecture, so it states only what the file tells"
-)
+GENERIC = "generic reading, which states only what the file tells: {}; " + WRITE_A_MAP
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,8 @@ class Shared:
     """L in tokens."""
     slopes: SlopeStore
     table: PositionTable | None
+    unknown: str
+    """Why no other adapter reads it."""
 
 
 class GenericAdapter:
@@ -81,6 +82,7 @@ class GenericAdapter:
             train_length,
             SlopeStore(checkpoint),
             position_table(checkpoint, width) if width is not None else None,
+            unknown_architecture(checkpoint.config, registrations()),
         )
         for index, module in zip(layer_indices(found), found, strict=True):
             yield _layer(shared, index, module)
@@ -112,7 +114,7 @@ def _layer(shared: Shared, index: int, module: Found) -> Layer | SkippedLayer:
         softcap=unknown,
         qk_norm=unknown,
         sinks=unknown,
-        warnings=(GENERIC, *told, f"not determined: {', '.join(missing)}"),
+        warnings=(GENERIC.format(shared.unknown), *told, f"not determined: {', '.join(missing)}"),
     )
 
 

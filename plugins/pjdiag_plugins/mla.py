@@ -118,6 +118,7 @@ class MlaAdapter(DecoderAdapter):
             super().rope_defaults(fields),
             partial_fields=(),
             rotary_dim_fields=(),
+            share_of=_sizes(fields).rotated + _sizes(fields).other,
             parameters=MISTRAL4 if own else {},
         )
 

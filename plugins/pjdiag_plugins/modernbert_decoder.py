@@ -7,6 +7,8 @@ from dataclasses import replace
 from pjdiag.adapters.architecture_map import ArchitectureMap
 from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.decoder import DecoderAdapter
+from pjdiag.adapters.layer_tensors import LayerTensors
+from pjdiag.adapters.schedule import LayerKind
 from pjdiag.checkpoint import Checkpoint
 
 MODERNBERT_DECODER = ArchitectureMap(
@@ -54,3 +56,10 @@ class ModernBertDecoderAdapter(DecoderAdapter):
         if both_sides is None or fields.config.get("sliding_window") is not None:
             return fields
         return replace(fields, config={**fields.config, "sliding_window": both_sides // 2})
+
+    def tensors(
+        self, checkpoint: Checkpoint, prefix: str, index: int, kind: LayerKind
+    ) -> LayerTensors:
+        """The layer's tensors; the first layer's attention has no norm in front of it."""
+        found = super().tensors(checkpoint, prefix, index, kind)
+        return found if index else replace(found, map=replace(found.map, input_norm=""))

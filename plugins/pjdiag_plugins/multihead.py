@@ -214,12 +214,14 @@ def _read(checkpoint: Checkpoint, module: Module, heads: int) -> Loaded:
         fused = f"{module.prefix}in_proj_weight"
         name = fused if fused in checkpoint.headers else f"{module.prefix}{letter}_proj_weight"
         first = place * width if name == fused else 0
-        weight = floating(checkpoint.read_rows(name, first, first + width))
+        weight = floating(checkpoint.read_rows(name, first, first + width), name)
         weight = weight.reshape(heads, width // heads, -1)
         bad += not_finite(name, weight)
         bias, stored = None, f"{module.prefix}in_proj_bias"
         if stored in checkpoint.headers:
-            bias = floating(checkpoint.read_rows(stored, place * width, (place + 1) * width))
+            bias = floating(
+                checkpoint.read_rows(stored, place * width, (place + 1) * width), stored
+            )
             bias = bias.reshape(heads, width // heads)
             bad += not_finite(stored, bias)
         sides.append(Side(weight, bias))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +45,7 @@ class Around:
     """ALiBi slopes that the checkpoint stores."""
 
 
-class PlacedAdapter(DecoderAdapter):
+class PlacedAdapter(DecoderAdapter, ABC):
     """A map's reading, to which a class adds the positions of every layer."""
 
     def layers(
@@ -61,9 +62,9 @@ class PlacedAdapter(DecoderAdapter):
         for found in super().layers(checkpoint, train_length, eval_length):
             yield found if isinstance(found, SkippedLayer) else self.placed(found, around)
 
+    @abstractmethod
     def placed(self, layer: Layer, around: Around) -> Layer | SkippedLayer:
         """The layer with its positions, or why it cannot be read."""
-        raise NotImplementedError
 
 
 def alibi_part(

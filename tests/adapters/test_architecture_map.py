@@ -10,8 +10,9 @@ from types import ModuleType
 import pytest
 
 import pjdiag_plugins.maps
-from pjdiag.adapters.architecture_map import ArchitectureMap, made_map, parse_maps
-from pjdiag.adapters.map_files import read_maps
+from pjdiag.adapters.architecture_map import ArchitectureMap
+from pjdiag.adapters.made_maps import made_map, parse_maps
+from pjdiag.adapters.map_files import read_maps, stated_maps
 from pjdiag.errors import AdapterError
 
 
@@ -77,7 +78,7 @@ def test_what_is_wrong_with_a_map_is_said(text: str, why: str) -> None:
 
 def test_two_maps_of_one_name_are_refused() -> None:
     text = '{"name": "a", "model_types": ["a"]}'
-    with pytest.raises(AdapterError, match="taken by another map"):
+    with pytest.raises(AdapterError, match=r"its name 'a' is that of a\.json"):
         parse_maps({"a.json": text, "b.json": text})
 
 
@@ -103,14 +104,19 @@ def test_every_json_beside_a_package_is_read(
     monkeypatch.syspath_prepend(str(tmp_path))
     module = __import__("toy_maps")
     assert isinstance(module, ModuleType)
-    assert list(read_maps(module)) == ["a", "b"]
+    (package / "c.json").write_text("{", encoding="utf-8")
+    stated, faults = read_maps(module)
+    assert list(stated) == ["a", "b"]
+    assert list(faults) == ["c"]
+    assert "c.json cannot be used: it is not JSON" in faults["c"]
     sys.modules.pop("toy_maps")
 
 
 def test_our_own_maps_are_files_of_their_own_name() -> None:
     folder = Path(pjdiag_plugins.maps.__file__).parent
     stems = {path.stem for path in folder.glob("*.json")}
-    stated = read_maps(pjdiag_plugins.maps)
+    stated, faults = read_maps(pjdiag_plugins.maps)
+    assert faults == {}
     assert set(stated) == stems
     assert len(stems) > 110
     assert all(made_map(name, stated).name == name for name in stated)
@@ -121,3 +127,40 @@ def test_norms_of_rotating_layers_are_not_those_of_others() -> None:
     assert made.at(rotates=True) is made
     assert made.at(rotates=False).qk_norm_bare == ""
     assert parsed(qk_norm_bare="use_norm").at(rotates=False).qk_norm_bare == "use_norm"
+
+
+def test_a_map_extends_one_that_comes_with_pjdiag() -> None:
+    shipped, _ = read_maps(pjdiag_plugins.maps)
+    text = {"name": "mine", "extends": "olmo3", "model_types": ["mine"]}
+    text |= {"query": "attn.q", "defaults": {"sliding_window": 8}}
+    stated, _ = stated_maps({"mine.json": json.dumps(text)})
+    made = made_map("mine", stated, shipped=shipped)
+    base = made_map("olmo3", shipped)
+    assert (made.name, made.model_types, made.text_of) == ("mine", ("mine",), ())
+    assert made.query == "attn.q"
+    assert (made.qk_norm_over, made.rope_reader) == (base.qk_norm_over, base.rope_reader)
+    assert made.defaults == {**(base.defaults or {}), "sliding_window": 8}
+
+
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        ("lama", "no map beside it and none of pjdiag's (near it: 'llama'"),
+        ("gemma3", "pjdiag_plugins.gemma3:Gemma3Adapter reads"),
+    ],
+)
+def test_what_cannot_be_extended_is_said(base: str, why: str) -> None:
+    shipped, _ = read_maps(pjdiag_plugins.maps)
+    stated, _ = stated_maps({"m.json": f'{{"name": "m", "extends": "{base}", "text_of": ["m"]}}'})
+    with pytest.raises(AdapterError) as raised:
+        made_map("m", stated, shipped=shipped)
+    assert why in raised.value.message
+
+
+def test_a_stranger_may_name_a_map_as_ours_and_extend_it() -> None:
+    """A clash of adapters is the registry's to tell; the maps themselves do not go in circles."""
+    shipped, _ = read_maps(pjdiag_plugins.maps)
+    stated, _ = stated_maps(
+        {"l.json": '{"name": "llama", "extends": "llama", "model_types": ["l"]}'}
+    )
+    assert made_map("llama", stated, shipped=shipped).input_norm == "input_layernorm"

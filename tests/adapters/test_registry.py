@@ -100,8 +100,14 @@ def test_equal_matches_are_an_error(plugin, checkpoint):
 
 
 def test_a_stranger_with_our_name(plugin, checkpoint, monkeypatch):
-    plugin(name="pjrope")
-    with pytest.raises(AdapterError, match="two plugins are named 'pjrope'"):
-        registrations()
+    module = plugin(name="pjrope")
+    both = [entry for entry in registrations() if entry.name == "pjrope"]
+    assert [entry.clash for entry in both] == [True, True]
+    assert {entry.origin.split()[0] for entry in both} == {"pjdiag", module}
+    assert all(f"{module} 1.0" in entry.problem for entry in both)
+    assert state("llama").adapter is not None
+    with pytest.raises(AdapterError, match="two adapters are named 'pjrope'") as raised:
+        detect(checkpoint)
+    assert "PJDIAG_PLUGINS=" in raised.value.hint
     monkeypatch.setenv("PJDIAG_PLUGINS", "")
     assert detect(checkpoint)[0].name == "pjrope"
