@@ -107,7 +107,7 @@ def _target(
     head: int | None = None,
 ) -> Target:
     scope = Scope.MODEL if layer is None else Scope.LAYER if head is None else Scope.HEAD
-    mechanism = mechanisms.pop() if len(mechanisms) == 1 else None
+    mechanism = next(iter(mechanisms)) if len(mechanisms) == 1 else None
     group: Group[None] = Group(scope, layer, head, mechanism, ())
     return Target(removal, group, tuple(each.layer.index for each in there))
 
