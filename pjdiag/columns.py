@@ -100,6 +100,9 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("key_norm", "real", "", "RMS over tokens and heads of |k| in these channels, on data"),
         ("data_mass", "real", "logit", "scale |q| |k| on data, summed over channels and heads"),
         ("data_share", "share", "", "data_mass over that of all rotary channels in this scope"),
+        ("character", "real", "logit", "scale |mean r_c| on data: amplitude at this frequency"),
+        ("flatness", "share", "", "|mean r_c|^2 over the mean |r_c|^2; 1: a Fourier character"),
+        ("line_share", "share", "", "of the mean |r_c|^2, what a line in the lag adds: a jet"),
     ),
     "energy": _columns(
         ("sector", "text", "", "fj, affine, lc, or fj+lc pooled"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from pjdiag.adapters.projections import LinearProjections, rotary_pairs
 from pjdiag.adapters.protocol import Layer, MultiplicativeSpectrum, Reading
+from pjdiag.adapters.reading import at_length
 from pjdiag.arguments import require_whole
 from pjdiag.checkpoint.native import is_native, is_research
 from pjdiag.diagnostics.kernel_windows import windows_of
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
+from pjdiag.diagnostics.pair_figures import PairBins, PairFigures
 from pjdiag.diagnostics.progress import Progress, Steps
 from pjdiag.diagnostics.runner import runner
 from pjdiag.terms import Mechanism
@@ -42,6 +44,8 @@ class ChannelNorms:
     """``[H, C]``; query heads that share a key head repeat it."""
     scale: float
     """Factor on the logits."""
+    pairs: PairFigures | None = None
+    """How queries and keys go together by lag; RoPE only."""
 
     @property
     def mass(self) -> Floats:
@@ -91,7 +95,13 @@ def channel_norms(
     chosen = windows_of(text, length, usual, windows, 1, model.unit)
     require_positions(chosen.length, positions)
     own = is_native(reading.checkpoint) or is_research(reading.checkpoint)
-    sums = _Squares({}, own)
+    turning = {
+        layer.index: (layer, part)
+        for layer in at_length(reading, chosen.length).layers
+        for part in layer.parts
+        if isinstance(part, MultiplicativeSpectrum) and part.inv_freq.value is not None
+    }
+    sums = _Squares({}, own, turning)
     steps = Steps(progress, len(chosen.chosen))
     for window in chosen.chosen:
         present = None if window.present is None else window.present[None]
@@ -132,9 +142,13 @@ class _Squares:
     by_layer: dict[int, _Moments]
     in_order: bool
     """Whether the model is of a format that keeps the channels in their order."""
+    turning: dict[int, tuple[Layer, MultiplicativeSpectrum]]
+    """Layers that rotate by known frequencies."""
+    bins: dict[int, PairBins] = field(default_factory=dict)
 
     def observe(self, layer: int, running: RunningAttention) -> None:
         """Adds the queries and keys of one run; padding does not count."""
+        self._correlate(layer, running)
         present = running.present
         query, key = (_squares(x, present) for x in (running.queries, running.keys))
         tokens = running.queries.shape[0] * running.queries.shape[2]
@@ -147,6 +161,15 @@ class _Squares:
         before.query += query
         before.key += key
         before.tokens += tokens
+
+    def _correlate(self, layer: int, running: RunningAttention) -> None:
+        if layer not in self.turning or self.turning[layer][1].mechanism != Mechanism.ROPE:
+            return
+        known, part = self.turning[layer]
+        pairs = running_pairs(known, part, running.queries.shape[3], self.in_order)
+        if not isinstance(pairs, str):
+            inv_freq = np.asarray(part.inv_freq.value, dtype=np.float64)
+            self.bins.setdefault(layer, PairBins()).add(running, pairs, inv_freq)
 
     def norms(self, layer: Layer, part: MultiplicativeSpectrum) -> ChannelNorms | str:
         """The norms of the layer's rotary channels, or why there are none."""
@@ -161,7 +184,9 @@ class _Squares:
             for square in (moments.query, moments.key)
         )
         group = query.shape[0] // key.shape[0]
-        return ChannelNorms(query, np.repeat(key, group, axis=0), moments.scale)
+        bins = self.bins.get(layer.index)
+        correlated = None if bins is None else bins.figures()
+        return ChannelNorms(query, np.repeat(key, group, axis=0), moments.scale, correlated)
 
 
 def _squares(x: Any, present: Any) -> Floats:

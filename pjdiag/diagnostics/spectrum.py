@@ -27,6 +27,7 @@ from pjdiag.diagnostics.heads import (
     unwarned_overflow,
 )
 from pjdiag.diagnostics.outcome import outcome
+from pjdiag.diagnostics.pair_figures import PairFigures
 from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.diagnostics.spectrum_rows import HeadSpectrum, spectrum_rows
@@ -72,8 +73,12 @@ def spectrum(
     2,048): ``query_norm`` and ``key_norm`` are the root mean squares of ``|q_c|`` and ``|k_c|``
     over the tokens, over heads in aggregates, and ``data_mass = scale query_norm key_norm`` of
     each head, summed. On white inputs that is the mass of the weights. PoPE, which has no
-    bilinear form, then has this as its mass. Raises DataError, UsageError and AdapterError as
-    ``measured_kernel.kernel`` does.
+    bilinear form, then has this as its mass. For RoPE, ``r_c(d)`` is the mean over i of
+    ``q_{i+d,c} conj(k_{i,c})`` before the rotation, the first 4 positions left out, in two bins of
+    lags an octave, weighted by pairs: ``character = scale |mean r_c|``, summed; ``flatness``, the
+    part of the mean of ``|r_c|^2`` that is the mean's square (1: a pure Fourier character), and
+    ``line_share``, what a straight line in d adds, as a first jet does. Raises DataError,
+    UsageError and AdapterError as ``measured_kernel.kernel`` does.
     """
     norms = None
     if data is not None:
@@ -144,7 +149,10 @@ def _items(
 
 def _of_head(norms: ChannelNorms, head: int) -> ChannelNorms:
     only = slice(head, head + 1)
-    return replace(norms, query=norms.query[only], key=norms.key[only])
+    pairs = norms.pairs
+    if pairs is not None:
+        pairs = PairFigures(pairs.character[only], pairs.power[only], pairs.line[only])
+    return replace(norms, query=norms.query[only], key=norms.key[only], pairs=pairs)
 
 
 def _left_out(sound: SoundHeads, measured: Sequence[LayerSpectrum]) -> list[Skipped]:

@@ -47,6 +47,8 @@ class _Sums:
     key: float = 0.0
     heads: int = 0
     """How many heads have norms."""
+    pairs: np.ndarray = field(default_factory=lambda: np.zeros(4))
+    """Of r_c: amplitude, its square, mean square, and what a line in the lag adds to that."""
 
     def add(self, other: _Sums) -> None:
         """Adds the figures of the same channel in other heads."""
@@ -57,16 +59,21 @@ class _Sums:
         self.query += other.query
         self.key += other.key
         self.heads += other.heads
+        self.pairs = self.pairs + other.pairs
 
     def figures(self, heads: int, on_data: float) -> dict[str, float | None]:
         """What the data say, over this many heads; nothing where no head has norms."""
         if not heads:
-            return dict.fromkeys(("query_norm", "key_norm", "data_mass", "data_share"))
+            return {}
+        character, flat, power, line = self.pairs.tolist()
         return {
             "query_norm": math.sqrt(self.query / heads),
             "key_norm": math.sqrt(self.key / heads),
             "data_mass": self.on_data,
             "data_share": self.on_data / on_data if on_data > 0 else None,
+            "character": character if power > 0 else None,
+            "flatness": flat / power if power > 0 else None,
+            "line_share": line / power if power > 0 else None,
         }
 
 
@@ -180,12 +187,17 @@ def _by_channel(heads: Sequence[HeadSpectrum]) -> list[_Sums]:
         mass[:, : head.mass.shape[1]] += head.mass
     norms = [head.norms for head in heads if head.norms is not None]
     on_data, query, key = np.zeros((3, mass.shape[0]))
+    pairs = np.zeros((mass.shape[0], 4))
     for each in norms:
         on_data += each.mass[0]
         query += each.query[0] ** 2
         key += each.key[0] ** 2
+        if each.pairs is not None:
+            character = each.pairs.character[0]
+            parts = (character, character**2, each.pairs.power[0], each.pairs.line[0])
+            pairs += np.stack(parts, axis=-1)
     return [
-        _Sums(mass[c], float(on_data[c]), float(query[c]), float(key[c]), len(norms))
+        _Sums(mass[c], float(on_data[c]), float(query[c]), float(key[c]), len(norms), pairs[c])
         for c in range(mass.shape[0])
     ]
 

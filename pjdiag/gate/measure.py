@@ -16,7 +16,17 @@ from pjdiag.results import Result
 from pjdiag.terms import LagWeights
 
 DECISION = frozenset({"hard_pair_accuracy", "random_pair_accuracy"})
-ON_DATA = frozenset({"query_norm", "key_norm", "data_mass", "data_share"})
+ON_DATA = frozenset(
+    {
+        "query_norm",
+        "key_norm",
+        "data_mass",
+        "data_share",
+        "character",
+        "flatness",
+        "line_share",
+    }
+)
 ATTENTION = frozenset({"attention_entropy", "effective_support", "mean_distance", "sink_mass"})
 NEED_DATA = frozenset({"kernel", "nll"})
 

@@ -114,16 +114,16 @@ def lag_sums(
     for kv_head in range(keys.shape[0]):
         k = xp.astype(keys[kv_head], xp.float64)
         k = k - xp.mean(k, axis=0, keepdims=True)  # a row effect: q_i . mean is the same for all j
-        spectrum = xp.conj(spectrum_of(k))
-        for head in range(kv_head * group, (kv_head + 1) * group):
-            q = scale * xp.astype(queries[head], xp.float64)
-            means = _row_sums(q, k, size) / counts
-            product = xp.sum(spectrum_of(q) * spectrum, axis=0)
+        q = scale * xp.astype(queries[kv_head * group : (kv_head + 1) * group], xp.float64)
+        means = _row_sums(q, k, size) / counts
+        spectrum = 1.0 * xp.conj(spectrum_of(k))  # torch would conjugate it for every head
+        for head in range(group):
+            product = xp.sum(spectrum_of(q[head]) * spectrum, axis=0)
             by_lag = xp.fft.irfft(product, n=fft_length(2 * length))[:size]
             # rows that reach lag d are the queries d, d + 1 ..
-            excess.append(by_lag - _from_here_on(means)[:size])
-            squares.append(_squares(q, k, size) - xp.sum(counts * means**2))
-    found = LagSums(xp.stack(excess), rows, xp.stack(squares))
+            excess.append(by_lag - _from_here_on(means[head])[:size])
+        squares.append(_squares(q, k, size) - xp.sum(counts * means**2, axis=-1))
+    found = LagSums(xp.stack(excess), rows, xp.concat(squares))
     return found if bias_by_lag is None else _with_bias(found, bias_by_lag)
 
 
@@ -228,30 +228,34 @@ def _check(queries: Array, keys: Array, window: int | None) -> None:
 
 
 def _row_sums(q: Array, k: Array, size: int) -> Array:
-    """Sum of the logits of each row over its keys, at most ``size``: ``[T]``."""
+    """Sum of the logits of each row over its keys, at most ``size``: ``[G, T]``.
+
+    Here and below ``q`` is ``[G, T, D]`` of the heads that read one key head, ``k`` ``[T, D]``.
+    """
     xp = namespace(q)
     sums = xp.cumulative_sum(k, axis=0)
-    if size < q.shape[0]:
+    if size < k.shape[0]:
         sums = xp.concat([sums[:size], sums[size:] - sums[:-size]], axis=0)
     return xp.sum(q * sums, axis=-1)
 
 
 def _squares(q: Array, k: Array, size: int) -> Array:
-    """Sum of the squared logits over the pairs of lags below ``size``."""
+    """Sum of the squared logits over the pairs of lags below ``size``: ``[G]``."""
     total = _causal_squares(q, k)
-    if size < q.shape[0]:
-        total = total - _causal_squares(q[size:], k[:-size])
+    if size < k.shape[0]:
+        total = total - _causal_squares(q[:, size:], k[:-size])
     return total
 
 
 def _causal_squares(q: Array, k: Array) -> Array:
     """``sum_{j <= i} (q_i . k_j)^2`` from running second moments of k and blocks of rows."""
     xp = namespace(q)
-    moment = xp.zeros((q.shape[1], q.shape[1]), dtype=q.dtype, device=q.device)
-    total = xp.sum(moment)
-    for start in range(0, q.shape[0], BLOCK):
-        rows, near = q[start : start + BLOCK], k[start : start + BLOCK]
-        total = total + xp.sum((rows.T @ rows) * moment) + xp.sum(xp.tril(rows @ near.T) ** 2)
+    moment = xp.zeros((k.shape[1], k.shape[1]), dtype=k.dtype, device=k.device)
+    total = xp.zeros(q.shape[0], dtype=k.dtype, device=k.device)
+    for start in range(0, k.shape[0], BLOCK):
+        rows, near = q[:, start : start + BLOCK], k[start : start + BLOCK]
+        far = xp.sum((rows @ moment) * rows, axis=(1, 2))
+        total = total + far + xp.sum(xp.tril(rows @ near.T) ** 2, axis=(1, 2))
         moment = moment + near.T @ near
     return total
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,80 @@ def test_windows_beyond_learned_positions_are_refused(tmp_path: Path) -> None:
         pjdiag.spectrum(folder, data, positions + 1)
     norms = channel_norms(reading, data, None, 1, False, no_progress)
     assert norms.length <= positions
+
+
+def correlated(
+    q: np.ndarray, k: np.ndarray, mask: np.ndarray, scale: float
+) -> dict[str, np.ndarray]:
+    """Figures ``[C]`` of a head from complex ``q`` and ``k`` ``[B, T, C]`` before the rotation."""
+    span = LENGTH - 4
+    edges = [0, 1, 2, 3, *(e for n in range(2, 9) for e in (2**n, 3 * 2 ** (n - 1))), span]
+    edges = sorted(edge for edge in edges if edge <= span)
+    bins, weights, places = [], [], []
+    for low, high in pairwise(edges):
+        terms, lags = [], []
+        for row in range(len(q)):
+            inside = np.flatnonzero(mask[row])[4:]
+            for i in inside:
+                for j in inside:
+                    if low <= i - j < high:
+                        terms.append(q[row, i] * k[row, j].conj())
+                        lags.append(i - j)
+        bins.append(np.mean(terms, axis=0))
+        weights.append(len(terms))
+        places.append(np.mean(lags))
+    r, share = np.stack(bins), np.asarray(weights) / sum(weights)
+    mean, power = share @ r, share @ np.abs(r) ** 2
+    centred = np.asarray(places) - share @ np.asarray(places)
+    line = np.abs((share * centred) @ r) ** 2 / (share @ centred**2)
+    return {
+        "character": scale * np.abs(mean),
+        "flatness": np.abs(mean) ** 2 / power,
+        "line_share": line / power,
+    }
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_channels_that_are_fourier_characters(tmp_path: Path, padded: bool) -> None:
+    model = Tiny("LlamaConfig", "LlamaForCausalLM", {"num_key_value_heads": 2}).build()
+    ids = IDS.copy()
+    present = np.ones(ids.shape, dtype=bool)
+    if padded:
+        present[1, :PADDED] = False
+        ids[1, :PADDED] = -1
+    folder = saved(model, tmp_path / "folder")
+    result = pjdiag.spectrum(folder, array(tmp_path, ids), windows=2)
+    seen = projected(model, np.where(present, ids, 0), present)
+    heads = {"q_proj": 4, "k_proj": 2}
+    for layer in range(2):
+        split = {}
+        for name, count in heads.items():
+            x = seen[f"model.layers.{layer}.self_attn.{name}"].reshape(2, LENGTH, count, -1)
+            half = x.shape[-1] // 2
+            split[name] = x[..., :half] + 1j * x[..., half:]
+        for head in range(4):
+            expected = correlated(
+                split["q_proj"][:, :, head],
+                split["k_proj"][:, :, head // 2],
+                present,
+                (2 * split["q_proj"].shape[-1]) ** -0.5,
+            )
+            for column, figures in expected.items():
+                found = [
+                    row[column]
+                    for row in result.select(layer=layer, head=head)
+                    if row["channel"] is not None
+                ]
+                np.testing.assert_allclose(found, figures, rtol=1e-4, err_msg=column)
+    (whole,) = [
+        row for row in result.select(scope="model", band="local") if row["jet_order"] is None
+    ]
+    assert 0 < whole["flatness"] + whole["line_share"] <= 1
+
+
+def test_windows_too_short_have_no_figures_by_lag(tmp_path: Path) -> None:
+    model = Tiny("LlamaConfig", "LlamaForCausalLM").build()
+    folder = saved(model, tmp_path / "folder")
+    result = pjdiag.spectrum(folder, array(tmp_path, IDS[:1, :5]), windows=1)
+    assert {row["flatness"] for row in result.rows} == {None}
+    assert all(row["query_norm"] is not None for row in result.rows if row["jet_order"] is None)
