@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pjdiag.comparison import structure
 from pjdiag.comparison.inputs import Input, Source, inputs
 from pjdiag.comparison.matching import SUMS, Level, pairs, shared_level, summed_heads
 from pjdiag.diagnostics.outcome import tool_version
@@ -47,7 +48,9 @@ def compare(
     ``diagnostics`` are by default that of the saved results, else mass. Three or more whose
     training steps are known are put in their order. ``value_b - value_a`` is the difference;
     ``noise`` is ``sqrt(h_a^2 + h_b^2)`` of the half-widths of their 95% intervals. Rows are
-    joined on their keys down to the scope that all share; there are none where nothing is
+    joined on their keys down to the scope that all share; of inspect a figure that all layers of
+    each have is one row, and what is told in words has ``difference`` 1 where it differs, with
+    the words in ``provenance["words"]``. There are no rows where nothing is
     comparable, and the warnings say why. Raises UsageError, DataError, InconclusiveError, and
     what reading raises.
 
@@ -76,6 +79,7 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
     rows: list[Row] = []
     warnings = list(notes)
     levels: dict[str, str] = {}
+    words: list[dict[str, str]] = []
     for name in dict.fromkeys(name for each in found for name in (*each.results, *each.missing)):
         missing = [each for each in found if name not in each.results]
         if missing:
@@ -88,6 +92,10 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
         warnings += [f"{name}: {text}" for text in _settings(results, names)]
         for number in range(1, len(found)):
             made, more = _differences(results[0], results[number], level)
+            if name == structure.NAME:
+                made, told = structure.differences(results[0], results[number], level.scope)
+                words += structure.described(told, names[number])
+                more = []
             prefix = f"{name}: " if len(found) == 2 else f"{name}, {names[number]}: "
             warnings += [prefix + text for text in more]
             rows += [{**row, "compared": names[number], "step": found[number].step} for row in made]
@@ -103,6 +111,7 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
             "command": None,
             "checkpoints": [_described(each) for each in found],
             "levels": levels,
+            "words": words,
         },
         tuple(sorted(rows, key=_rank(names))),
         _skipped(found),

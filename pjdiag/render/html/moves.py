@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pjdiag.render import numbers
-from pjdiag.render.html.figure import Data, Figure, axes, bars, heat, line, rounded
-from pjdiag.render.places import coarsest
-from pjdiag.render.text import capitalised
-from pjdiag.render.views.compare import (
+from pjdiag.render.compared import (
     checkpoints,
     figure_title,
     first_name,
     kind_of,
     step_labels,
     subject,
-    traced_rows,
 )
+from pjdiag.render.html.figure import Data, Figure, axes, bars, heat, line, rounded
+from pjdiag.render.places import coarsest
+from pjdiag.render.text import capitalised
+from pjdiag.render.views.compare import traced_rows
 from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Scope, Sector
 
@@ -37,6 +37,8 @@ def move_figures(result: Result) -> Iterator[Figure]:
     several = len({row.get("family") for row in place.rows}) > 1
     groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in traced_rows(place.rows):
+        if row["value_a"] is None and row["value_b"] is None:
+            continue  # told in words
         parts = groups.setdefault((str(row["measured"]), str(row["figure"])), {})
         parts.setdefault(subject(row, family=several) or figure_title(row), []).append(row)
     for (measured, name), parts in list(groups.items())[:MOST_FIGURES]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjdiag.render import numbers
-from pjdiag.render.places import coarsest
-from pjdiag.render.sentences._common import nothing
-from pjdiag.render.text import capitalised
-from pjdiag.render.views.compare import (
+from pjdiag.render.compared import (
     checkpoints,
     figure_title,
     first_name,
     kind_of,
+    side_text,
     subject,
     value_text,
     where,
+    with_words,
 )
+from pjdiag.render.places import coarsest
+from pjdiag.render.sentences._common import nothing
+from pjdiag.render.text import capitalised
 from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Family, Sector
 
@@ -31,8 +33,9 @@ def headline(result: Result) -> str:
     """What rose and what fell in the coarsest scope, from the first checkpoint to the last."""
     if not result.rows:
         return _incomparable(result)
-    others = list(dict.fromkeys(row["compared"] for row in result.rows))
-    last = [row for row in result.rows if row["compared"] == others[-1]]
+    told = with_words(result)
+    others = list(dict.fromkeys(row["compared"] for row in told))
+    last = [row for row in told if row["compared"] == others[-1]]
     place = coarsest(last)[0]
     rows = [row for row in place.rows if row["difference"] is not None]
     lead = _lead(result, others)
@@ -126,6 +129,8 @@ def _moved(row: Row) -> str:
     """One figure: what it is, from where to where, and whether that is more than noise."""
     of = subject(row)
     name = f"{figure_title(row)} of {of}" if of else figure_title(row)
+    if "text_a" in row:
+        return f"{name} is {side_text(row, 'b')} instead of {side_text(row, 'a')}"
     if kind_of(row) == "flag":
         text = f"{name} is {value_text(row, row['value_b'])} instead of "
         return text + value_text(row, row["value_a"])

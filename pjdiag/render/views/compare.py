@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from pjdiag.render import numbers
-from pjdiag.render.places import bucket_title, coarsest
+from pjdiag.render.compared import (
+    POOLED,
+    checkpoints,
+    figure_title,
+    first_name,
+    kind_of,
+    side_text,
+    step_labels,
+    subject,
+    value_text,
+    where,
+    with_words,
+)
+from pjdiag.render.places import coarsest
 from pjdiag.render.tables import BLANK, Cell, Header, Table
 from pjdiag.results import Result, Row
-from pjdiag.terms import DIAGNOSTICS, KEYS, SECTOR_TITLES, Scope, Sector
+from pjdiag.terms import Scope, Sector
 
-POOLED = "fj+lc"
-WHOLE = "all"
 LENGTHS = ("window", "eval_length")
 TRACED = 7
 """Figures that are followed over the steps."""
 TITLES = {Scope.MODEL: "the model", Scope.LAYER: "layers", Scope.HEAD: "heads"}
-FIGURES = {
-    "loo_delta_mse": "delta MSE",
-    "prior_kl": "prior KL",
-    "bias_rms": "bias RMS",
-    "nll": "loss",
-    "r2": "R2",
-    "unique_r2": "unique R2",
-    "incremental_r2": "incremental R2",
-    "bic": "BIC",
-    "kernel": "K(d) - K(0)",
-}
-"""Figures whose column name is no word."""
 NOTE = "sorted by what moved most: a share by its difference, others by their part of the largest"
 NOISE_NOTE = "; differences within the noise of both come last"
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """The checkpoints; three or more also over their steps; differences, coarse scopes first."""
-    others = list(dict.fromkeys(row["compared"] for row in result.rows))
+    rows_all = with_words(result)
+    others = list(dict.fromkeys(row["compared"] for row in rows_all))
     found = [_checkpoints(result)]
     if len(others) > 1:
         found.append(_trajectory(result, others))
@@ -45,85 +44,10 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     for scope in scopes[: scopes.index(by) + 1]:
         for other in shown:
             rows = [
-                row
-                for row in result.rows
-                if row["scope"] == scope.value and row["compared"] == other
+                row for row in rows_all if row["scope"] == scope.value and row["compared"] == other
             ]
             found.append(_differences(rows, scope, first_name(result), other, all_rows))
     return found
-
-
-def first_name(result: Result) -> str:
-    """The name of the checkpoint that the others are compared with."""
-    described = checkpoints(result)
-    return str(described[0].get("name")) if described else "the first"
-
-
-def checkpoints(result: Result) -> list[Mapping[str, Any]]:
-    """What is known of each checkpoint."""
-    found = result.provenance.get("checkpoints") or []
-    return [each for each in found if isinstance(each, dict)]
-
-
-def figure_title(row: Row) -> str:
-    """A figure in words.
-
-    >>> figure_title({"figure": "sector_share"})
-    'sector share'
-    """
-    name = str(row["figure"])
-    return FIGURES.get(name) or name.replace("_", " ")
-
-
-def subject(row: Row, *, family: bool = False, without: Collection[str] = ()) -> str:
-    """What a figure speaks of, from the keys of its row, those in ``without`` left out.
-
-    >>> subject({"measured": "mass", "figure": "order_share", "sector": "fj", "jet_order": 2})
-    'Fourier-jet, order 2'
-    """
-    parts = []
-    for key in KEYS[row["measured"]]:
-        value = row.get(key)
-        if value is None or value is False or key in without:
-            continue
-        if key == "family" and not family:
-            continue
-        if (key, value) in (("lag_weights", "uniform"), ("variant", "checkpoint")):
-            continue
-        parts.append(_key_words(key, value))
-    return ", ".join(part for part in parts if part)
-
-
-def value_text(row: Row, value: float | None) -> str:
-    """A figure as it is printed; a sector that is not there is absent."""
-    if value is None:
-        return numbers.ABSENT
-    kind = kind_of(row)
-    if kind == "flag":
-        return "yes" if value else "no"
-    return numbers.share_cell(value) if kind == "share" else numbers.figure(value)
-
-
-def kind_of(row: Row) -> str:
-    """Kind of the column that was compared."""
-    columns = DIAGNOSTICS.get(row["measured"], ())
-    return next((column.kind for column in columns if column.name == row["figure"]), "real")
-
-
-def _key_words(key: str, value: Any) -> str:
-    if key == "sector":
-        if value == POOLED:
-            return "both jets"
-        return SECTOR_TITLES[Sector(value)]
-    if key == "bucket":
-        return "" if value == WHOLE else bucket_title(str(value))
-    if key in ("window", "eval_length"):
-        return f"{numbers.count(value)} tokens"
-    if key == "jet_order":
-        return f"order {value}"
-    if key in ("channel", "lag", "band"):
-        return f"{key} {value}"
-    return "centred" if key == "centred" else str(value)
 
 
 def _checkpoints(result: Result) -> Table:
@@ -207,14 +131,6 @@ def traced_rows(rows: Sequence[Row]) -> list[Row]:
     return sorted(filter(_is_share_or_order, known), key=_by_share) or known
 
 
-def step_labels(result: Result, others: Sequence[str]) -> tuple[bool, list[Any]]:
-    """Whether every checkpoint has its step; and steps, else names, the first checkpoint first."""
-    named = [first_name(result), *others]
-    steps = {str(each.get("name")): each.get("step") for each in checkpoints(result)}
-    stepped = bool(steps) and all(isinstance(steps.get(name), int) for name in named)
-    return stepped, [steps[name] if stepped else name for name in named]
-
-
 def _is_share_or_order(row: Row) -> bool:
     """Sector shares, the pooled shares of the orders, and the mean order."""
     if row["figure"] == "order_share":
@@ -246,13 +162,15 @@ def _differences(
     lengths = {row.get("window") or row.get("eval_length") for row in moved}
     (length,) = lengths if len(lengths) == 1 else (None,)
     without = LENGTHS if length is not None else ()
+    about = any(subject(row, family=families, without=without) for row in moved)
+    worded = any("text_a" in row for row in moved)
     headers = (
         *((Header("where", key=True),) if scope != Scope.MODEL else ()),
         *((Header("diagnostic", key=True),) if several else ()),
         Header("figure", key=True),
-        Header("of", key=True),
-        Header("from", numeric=True),
-        Header("to", numeric=True),
+        *((Header("of", key=True),) if about else ()),
+        Header("from", numeric=not worded),
+        Header("to", numeric=not worded),
         Header("difference", numeric=True),
         *((Header("noise", numeric=True),) if noisy else ()),
         Header("relative", numeric=True),
@@ -263,10 +181,10 @@ def _differences(
         cells += [Cell(str(row["measured"]))] if several else []
         cells += [
             Cell(figure_title(row)),
-            Cell(subject(row, family=families, without=without)),
-            Cell(value_text(row, row["value_a"])),
-            Cell(value_text(row, row["value_b"])),
-            Cell(_signed(row)),
+            *((Cell(subject(row, family=families, without=without)),) if about else ()),
+            Cell(side_text(row, "a")),
+            Cell(side_text(row, "b")),
+            BLANK if "text_a" in row else Cell(_signed(row)),
         ]
         if noisy:
             cells.append(BLANK if row["noise"] is None else Cell(numbers.figure(row["noise"], 2)))
@@ -276,12 +194,6 @@ def _differences(
     title = f"{TITLES[scope].capitalize()}: what moved from {first} to {other}"
     title += f", at {numbers.count(length)} tokens" if length is not None else ""
     return Table(title, headers, tuple(lines), NOTE + (NOISE_NOTE if noisy else ""))
-
-
-def where(row: Row) -> str:
-    """The place of a row."""
-    text = f"layer {row['layer']}" if row.get("layer") is not None else ""
-    return f"{text} head {row['head']}".strip() if row.get("head") is not None else text
 
 
 def _signed(row: Row) -> str:
