@@ -82,7 +82,7 @@ class Evaluation:
         """
         checks: list[Check] = []
         for rule in self.policy.rules:
-            name = rule.metric.diagnostic
+            name = rule.metric.measured_by
             if name in results:
                 checks += _checks(rule, results[name])
             else:

@@ -11,9 +11,10 @@ from typing import Any
 from pjdiag.adapters import Reading
 from pjdiag.diagnostics.progress import Progress
 from pjdiag.errors import InconclusiveError
-from pjdiag.gate.policy import MODEL, Policy, Rule
+from pjdiag.gate.metrics import LOO_ON_DATA
+from pjdiag.gate.policy import EVERY_HEAD, FRACTION, MODEL, Policy, Rule
 from pjdiag.results import Result
-from pjdiag.terms import LagWeights
+from pjdiag.terms import LagWeights, Scope
 
 DECISION = frozenset({"hard_pair_accuracy", "random_pair_accuracy"})
 ON_DATA = frozenset(
@@ -28,7 +29,8 @@ ON_DATA = frozenset(
     }
 )
 ATTENTION = frozenset({"attention_entropy", "effective_support", "mean_distance", "sink_mass"})
-NEED_DATA = frozenset({"kernel", "nll"})
+NEED_DATA = frozenset({"kernel", "nll", LOO_ON_DATA})
+WITH_LENGTHS = frozenset({"energy", "loo", "probe", "stability", "verify", "nll", LOO_ON_DATA})
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,8 @@ def measured(
     """
     by_diagnostic: dict[str, list[Rule]] = {}
     for rule in policy.rules:
-        by_diagnostic.setdefault(rule.metric.diagnostic, []).append(rule)
-    length = reading.train_length.value
-    plans = [_plan(policy, name, rules, length) for name, rules in by_diagnostic.items()]
+        by_diagnostic.setdefault(rule.metric.measured_by, []).append(rule)
+    plans = [_plan(reading, policy, name, rules) for name, rules in by_diagnostic.items()]
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     for index, (name, plan) in enumerate(zip(by_diagnostic, plans, strict=True)):
@@ -80,18 +81,18 @@ class _Plan:
         extra: dict[str, Any] = {}
         if self.name in _LONG:
             extra["progress"] = progress
-        if self.name in ("kernel", "spectrum", "nll") and "data" in self.settings:
+        if self.name in ("kernel", "spectrum", "nll", LOO_ON_DATA) and "data" in self.settings:
             extra["allow_pickle"] = allow_pickle
         return _function(self.name)(reading, **self.settings, **extra)
 
 
-def _plan(policy: Policy, name: str, rules: Sequence[Rule], train_length: int | None) -> _Plan:
-    run = policy.settings(name)
+def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) -> _Plan:
+    run = policy.settings(rules[0].metric.diagnostic)
     columns = {rule.metric.column for rule in rules}
     settings: dict[str, Any] = {}
-    if name in ("energy", "loo", "probe", "stability", "verify", "nll") and run.length:
+    if name in WITH_LENGTHS and run.length:
         settings["lengths"] = list(run.length)
-    if name in ("probe", "verify", "kernel", "nll") and run.seed is not None:
+    if name in ("probe", "verify", "kernel", "nll", LOO_ON_DATA) and run.seed is not None:
         settings["seed"] = run.seed
     if name == "energy" and run.lag_weights is not None:
         settings["lag_weights"] = LagWeights(run.lag_weights)
@@ -102,20 +103,24 @@ def _plan(policy: Policy, name: str, rules: Sequence[Rule], train_length: int | 
     if name in NEED_DATA or (name == "spectrum" and columns & ON_DATA):
         needing = next(rule for rule in rules if name in NEED_DATA or rule.metric.column in ON_DATA)
         if run.data is None:
+            table = f"[run.{needing.metric.diagnostic}]"
             raise needing.origin.error(
                 f"{needing.metric} needs data",
-                f"pass --data FILE, or name it in [run] or [run.{name}]: data = ...",
+                f"pass --data FILE, or name it in [run] or {table}: data = ...",
             )
         settings["data"] = run.data
         if run.windows is not None:
             settings["windows"] = run.windows
     if name == "nll" and not run.length:
-        settings |= _loss_lengths(rules, train_length)
+        settings |= _loss_lengths(rules, reading.train_length.value)
     if name == "nll":
         settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
+    if name == LOO_ON_DATA:
+        settings["scope"] = _finest(rules)
+        settings["remove"] = _removals(reading, rules)
     if name == "kernel":
         settings["controls"] = any("control" in rule.metric.named for rule in rules)
-    if "data" in settings and name != "nll" and run.length:
+    if "data" in settings and name not in WITH_LENGTHS and run.length:
         if len(run.length) > 1:
             raise rules[0].origin.error(
                 f"{name} takes one length, and [run] has {len(run.length)}",
@@ -134,6 +139,28 @@ def _loss_lengths(rules: Sequence[Rule], train_length: int | None) -> dict[str, 
     return {"lengths": lengths} if lengths and (None not in named or len(lengths) == 1) else {}
 
 
+def _finest(rules: Sequence[Rule]) -> Scope:
+    """The finest scope that a rule asks for."""
+    if any(rule.scope in (EVERY_HEAD, FRACTION) or "head" in rule.metric.named for rule in rules):
+        return Scope.HEAD
+    return Scope.LAYER if any(map(_by_place, rules)) else Scope.MODEL
+
+
+def _removals(reading: Reading, rules: Sequence[Rule]) -> list[str] | None:
+    """The parts that the rules name and the model has; None for all of them.
+
+    A part that it does not have makes its rule inconclusive, and no error of the run.
+    """
+    from pjdiag.diagnostics.ablation_parts import layer_parts, removals
+
+    named = {rule.metric.named.get("removed") for rule in rules}
+    known = [removal.name for removal in removals(layer_parts(reading), None, None)]
+    wanted = [
+        str(each) for each in named if each is not None and set(str(each).split("+")) <= {*known}
+    ]
+    return None if None in named or not wanted else sorted(wanted)
+
+
 def _by_place(rule: Rule) -> bool:
     return rule.scope not in (None, MODEL) or "layer" in rule.metric.named
 
@@ -144,6 +171,7 @@ _HOMES = {
     "spectrum": ("spectrum", "spectrum"),
     "energy": ("energy", "energy"),
     "loo": ("leave_one_out", "leave_one_out"),
+    LOO_ON_DATA: ("model_loo", "model_leave_one_out"),
     "probe": ("retrieval", "probe"),
     "stability": ("stability", "stability"),
     "verify": ("verification", "verify"),
@@ -151,7 +179,7 @@ _HOMES = {
     "nll": ("nll", "nll"),
 }
 """Module and function of each diagnostic; only what is measured is imported."""
-_LONG = frozenset({"spectrum", "loo", "probe", "stability", "verify", "kernel", "nll"})
+_LONG = frozenset({"spectrum", "loo", "probe", "stability", "verify", "kernel", "nll", LOO_ON_DATA})
 """Diagnostics that tell how far they are."""
 
 

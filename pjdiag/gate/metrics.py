@@ -24,6 +24,11 @@ from pjdiag.terms import (
 
 Value = str | int | bool
 
+LOO_ON_DATA = "loo on data"
+"""What the figures of loo that need data are measured by: another run than the others."""
+WITHOUT_DATA = ("loo_delta_mse", "prior_kl")
+"""Figures of loo from the kernel alone."""
+
 PLACES = ("layer", "head")
 FILTERS = ("mechanism",)
 """May be named; unnamed they choose nothing."""
@@ -72,6 +77,12 @@ class Metric:
     def keys(self) -> tuple[str, ...]:
         """Columns that identify a row of the diagnostic, layer and head left out."""
         return KEYS[self.diagnostic]
+
+    @property
+    def measured_by(self) -> str:
+        """The diagnostic; of loo, which has two runs, the one that gives the column."""
+        on_data = self.diagnostic == "loo" and self.column not in WITHOUT_DATA
+        return LOO_ON_DATA if on_data else self.diagnostic
 
     def with_named(self, key: str, value: Value) -> Metric:
         """This metric with one more column named."""

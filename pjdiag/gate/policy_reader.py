@@ -59,7 +59,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "mass": (),
     "spectrum": ("length", "data", "windows"),
     "energy": ("length", "lag_weights", "centred"),
-    "loo": ("length",),
+    "loo": ("length", "data", "windows", "seed"),
     "probe": ("length", "seed"),
     "stability": ("length",),
     "verify": ("length", "seed"),

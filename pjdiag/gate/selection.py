@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from pjdiag.gate.metrics import PLACES, Metric, Value, is_text
 from pjdiag.gate.policy import EVERY_HEAD, EVERY_LAYER, FRACTION, MODEL
@@ -129,7 +130,7 @@ def _told_apart(rows: Sequence[Row], metric: Metric, differing: Sequence[str]) -
     """The metrics that mean one of the rows each, ready to be written; else what to name."""
     for count in range(1, len(differing) + 1):
         for keys in combinations(differing, count):
-            values = [tuple(row.get(key) for key in keys) for row in rows]
+            values: list[tuple[Any, ...]] = [tuple(row.get(key) for key in keys) for row in rows]
             if len(set(values)) == len(rows) and not any(None in each for each in values):
                 named = [str(_naming(metric, keys, each)) for each in values]
                 return f"write {_one_of(named)}"

@@ -111,7 +111,9 @@ def test_controls_are_measured_only_where_a_rule_names_one(runnable: Reading, da
     assert {row["control"] for row in both.rows} == {None, "shuffled", "fresh"}
 
 
-@pytest.mark.parametrize("metric", ["nll.nll", "kernel.r2", "spectrum.data_share[band=mid]"])
+@pytest.mark.parametrize(
+    "metric", ["nll.nll", "kernel.r2", "loo.loo_delta_nll", "spectrum.data_share[band=mid]"]
+)
 def test_a_rule_that_needs_data_says_so_with_its_line(reading: Reading, metric: str) -> None:
     with pytest.raises(PolicyError, match=r"^p\.toml:2:1: .* needs data") as caught:
         made(reading, rules(metric))
@@ -154,3 +156,28 @@ def test_a_loss_is_measured_at_the_lengths_that_are_asked_for(
 ) -> None:
     found = made(runnable, rules(*metrics, run=f'[run]\ndata = "{data}"\nwindows = 1\n'))
     assert {row["eval_length"] for row in found.results["nll"].rows} == set(lengths)
+
+
+def test_loo_on_data_is_another_run_than_loo(runnable: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = 32\nwindows = 2\n'
+    metrics = ("loo.prior_kl[removed=order:1]", "loo.loo_delta_nll[removed=order:1]")
+    text = rules(*metrics, run=run).replace("fraction:1", "model")
+    found = made(runnable, text).results
+    assert set(found) == {"loo", "loo on data"}
+    assert {row["loo_delta_nll"] for row in found["loo"].rows} == {None}
+    on_data = found["loo on data"]
+    assert {row["removed"] for row in on_data.rows} == {"order:1"}
+    assert {row["scope"] for row in on_data.rows} == {"model"}
+    result = gate(runnable, parse_policy(text, "p.toml", Path()), today=TODAY)
+    assert [row["status"] for row in result.rows] == ["passed", "passed"]
+    (row,) = on_data.rows
+    assert result.rows[1]["value"] == row["loo_delta_nll"]
+
+
+def test_a_part_that_the_model_lacks_is_inconclusive(runnable: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = 32\nwindows = 1\n'
+    metrics = ("loo.attention_kl[removed=order:1]", "loo.attention_kl[removed=band:local]")
+    text = rules(*metrics, run=run).replace("fraction:1", "model")
+    result = gate(runnable, parse_policy(text, "p.toml", Path()), today=TODAY)
+    assert [row["status"] for row in result.rows] == ["passed", "inconclusive"]
+    assert "no row has removed band:local" in result.rows[1]["reason"]
