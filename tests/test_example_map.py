@@ -123,3 +123,111 @@ def test_a_map_that_cannot_be_used_is_listed_with_the_reason(installed, checkpoi
     done = pjdiag(broken, "mass", str(checkpoint))
     assert done.returncode == 2
     assert "toy_decoder.json cannot be used" in done.stderr
+
+
+@pytest.fixture
+def site(installed, tmp_path) -> Path:
+    """A copy of the installed example that a test may change."""
+    return shutil.copytree(installed, tmp_path / "site")
+
+
+def write_map(site: Path, file: str, **values) -> None:
+    (site / "toy_decoder_map" / file).write_text(json.dumps(values), encoding="utf-8")
+
+
+def llama_folder(folder: Path, **config) -> Path:
+    """Two layers of a small Llama under another name."""
+    folder.mkdir(exist_ok=True)
+    stated = {
+        "model_type": "mine",
+        "hidden_size": WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV,
+        "head_dim": DIM,
+    } | config
+    (folder / "config.json").write_text(json.dumps(stated), encoding="utf-8")
+    weights = np.random.default_rng(0).normal(size=(HEADS * DIM, WIDTH)).astype(np.float32)
+    tensors = {}
+    for layer in range(LAYERS):
+        start = f"model.layers.{layer}."
+        tensors[f"{start}self_attn.q_proj.weight"] = weights
+        tensors[f"{start}self_attn.k_proj.weight"] = weights[: KV * DIM]
+        tensors[f"{start}input_layernorm.weight"] = np.ones(WIDTH, dtype=np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_a_map_of_another_package_extends_ours(site, tmp_path):
+    write_map(
+        site,
+        "mine.json",
+        name="mine",
+        extends="llama",
+        model_types=["mine"],
+        train_length_fields=["trained_on"],
+        defaults={"rope_theta": 500.0},
+        defaults_source="mine default",
+    )
+    folder = llama_folder(tmp_path / "model", trained_on=96, max_position_embeddings=512)
+    done = pjdiag(site, "inspect", str(folder), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["checkpoint"]["adapter"] == "mine"
+    assert result["checkpoint"]["train_length"] == 96
+    assert result["checkpoint"]["train_length_source"] == "config: trained_on"
+    row = result["rows"][0]
+    assert (row["rope_theta"], row["rope_theta_source"]) == (500.0, "mine default")
+
+
+def test_names_that_do_not_fit_point_at_the_map(site, tmp_path):
+    write_map(
+        site, "mine.json", name="mine", extends="llama", model_types=["mine"], query="attn.wq"
+    )
+    folder = llama_folder(tmp_path / "model")
+    done = pjdiag(site, "inspect", str(folder))
+    assert done.returncode == 2
+    text = " ".join(done.stderr.split())
+    assert "no tensor is named layers.N.attn.wq.weight" in text
+    assert "model.layers.0.self_attn.q_proj.weight" in text
+    assert "mine.json of toy-decoder-map 0.1.0" in text
+    write_map(site, "mine.json", name="mine", extends="llama", model_types=["mine"], key="attn.wk")
+    text = " ".join(pjdiag(site, "inspect", str(folder)).stderr.split())
+    assert "it has no attn.wk.weight" in text
+    assert "(names: mine.json of toy-decoder-map 0.1.0)" in text
+
+
+def test_a_file_that_is_no_map_is_warned_of_and_stops_no_other(site, tmp_path, checkpoint):
+    (site / "toy_decoder_map" / "mine.json").write_text('{"name": "mine",', encoding="utf-8")
+    folder = llama_folder(tmp_path / "model", rope_theta=1e4)
+    done = pjdiag(site, "inspect", str(folder), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stderr.split())
+    assert "plugin mine (toy-decoder-map 0.1.0) is not used" in text
+    assert "mine.json cannot be used: it is not JSON" in text
+    assert "generic reading" in text
+    assert "no adapter is for model_type 'mine'" in text
+    other = pjdiag(site, "inspect", str(checkpoint), "-o", "json")
+    assert json.loads(other.stdout)["checkpoint"]["adapter"] == "toy_decoder"
+
+
+def test_a_name_of_ours_is_listed_as_a_clash_and_reads_nothing(site, tmp_path):
+    write_map(site, "mine.json", name="llama", model_types=["mine"])
+    found = [
+        e for e in json.loads(pjdiag(site, "plugins", "--json").stdout) if e["name"] == "llama"
+    ]
+    assert len(found) == 2
+    assert not any(entry["usable"] for entry in found)
+    assert all("toy-decoder-map 0.1.0" in entry["problem"] for entry in found)
+    assert "Not used" in pjdiag(site, "plugins").stdout
+    assert "share the name llama" in " ".join(pjdiag(site, "doctor").stdout.split())
+    done = pjdiag(site, "inspect", str(llama_folder(tmp_path / "model")))
+    assert done.returncode == 2
+    assert "two adapters are named 'llama'" in done.stderr
+
+
+def test_a_name_that_nobody_knows_says_what_is_near_it(tmp_path):
+    folder = llama_folder(tmp_path / "model", model_type="smolm3", rope_theta=1e4)
+    text = " ".join(pjdiag(None, "inspect", str(folder), "-o", "json").stderr.split())
+    assert "no adapter is for model_type 'smolm3' (near it: 'smollm3'" in text
+    assert "docs/example_map" in text

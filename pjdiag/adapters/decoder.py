@@ -136,7 +136,8 @@ class DecoderAdapter:
         if kind.other:
             return kind.other
         missing = (side.missing(name) for side, name in projections(tensors))
-        return next(filter(None, missing), "")
+        found = next(filter(None, missing), "")
+        return f"{found} (names: {self.where})" if found and self.where else found
 
     def rope(
         self, fields: ConfigFields, geometry: Geometry, kind: LayerKind, length: int | None

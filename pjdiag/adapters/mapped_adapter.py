@@ -19,13 +19,14 @@ class MappedAdapter:
     """Stands for the class that reads a map, so that starting does not load all of them."""
 
     def __init__(self, name: str, stated: Stated, origin: str = "") -> None:
-        """``stated`` holds the map and those beside it; ``origin`` is what brings them."""
+        """``stated`` holds the map and those beside it; ``origin`` is what brings them,
+        empty for those of pjdiag."""
         self.name = name
         self.stated = stated
         self.shipped: Stated = {}
         """Maps that come with pjdiag; one that is not beside the map may be extended."""
         file, values = stated[name]
-        self.where = f"{file} of {origin}" if origin else file
+        self.where = f"{file} of {origin}" if origin else ""
         self.model_types: tuple[str, ...] = tuple(values.get("model_types", ()))
         self.reader_name: str = values.get("reader", "")
         self.description: str = values.get("description", "") or ", ".join(self.model_types)

@@ -193,7 +193,9 @@ def _registered_maps(module: ModuleType, origin: str) -> list[Registration]:
     maps, faults = _maps(module)
     if not maps and not faults:
         raise AdapterError(f"{module.__name__} holds no *.json maps", "see plugins/README.md")
-    made = [Registration(name, origin, MappedAdapter(name, maps, origin)) for name in maps]
+    # Only a stranger's map is its reader's to correct.
+    author = "" if _is_own(origin) else origin
+    made = [Registration(name, origin, MappedAdapter(name, maps, author)) for name in maps]
     return made + [Registration(name, origin, None, why) for name, why in faults.items()]
 
 

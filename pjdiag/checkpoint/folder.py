@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ _CANONICAL = (
     TORCH_FILE + ".index.json",
 )
 _TORCH_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt"})
+_WEIGHTS = _TORCH_SUFFIXES | {".safetensors", ".gguf"}
+MOST_FOLDERS = 1000
+"""Entries of a folder that are looked at for a hint."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
@@ -86,9 +90,14 @@ def _only_candidate(folder: Path, names: list[str]) -> str:
             else "merge the parts: llama-gguf-split --merge FIRST OUT.gguf",
         )
     if not candidates:
+        inside = _folders_with_weights(folder)
         raise CheckpointError(
-            f"{where} holds no weights; its files are: {listed(names) or 'none'}",
-            f"pass a folder with {SAFETENSORS_FILE}, or a weights file",
+            f"{where} holds no weights; its files are: {listed(names) or 'none'}"
+            + (f"; there are weights in its folders {listed(inside)}" if inside else ""),
+            f"pass {shown_path(folder / inside[0])}"
+            + (", or another one of them" if len(inside) > 1 else "")
+            if inside
+            else f"pass a folder with {SAFETENSORS_FILE}, or a weights file",
         )
     if len(candidates) > 1:
         raise CheckpointError(
@@ -97,6 +106,19 @@ def _only_candidate(folder: Path, names: list[str]) -> str:
             "pass one of them",
         )
     return candidates[0]
+
+
+def _folders_with_weights(folder: Path) -> list[str]:
+    """Names of the folders one level down that hold a weights file."""
+    found = []
+    for inner in sorted(islice(folder.iterdir(), MOST_FOLDERS)):
+        try:
+            names = [entry.name for entry in islice(inner.iterdir(), MOST_FOLDERS)]
+        except OSError:  # a file, or a folder that is closed to us
+            continue
+        if any(PurePosixPath(name).suffix in _WEIGHTS for name in names):
+            found.append(inner.name)
+    return found
 
 
 def _weight_map(index: Path) -> dict[str, str]:

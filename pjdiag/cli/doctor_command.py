@@ -11,16 +11,23 @@ import typer
 from pjdiag.errors import PjdiagError
 
 PACKAGES = {
+    "accelerate": "the Trainer of transformers, for pjdiag.TrainerCallback",
     "array-api-compat": "the mathematics on torch arrays",
+    "gguf": "weights in GGUF files",
     "ml_dtypes": "bfloat16 and float8 weights",
     "numpy": "static diagnostics",
     "pandas": "Result.frame, parquet",
+    "plotly": "report pages, plots in notebooks",
     "pyarrow": "parquet",
     "rich": "tables",
     "safetensors": "writing checkpoints",
-    "torch": "training, torch pickles",
+    "tokenizers": "texts as tokens of a Hugging Face model",
+    "torch": "training, running models, torch pickles",
+    "transformers": "running and patching Hugging Face models",
     "typer": "the command line",
 }
+EXTRAS = {"accelerate": "train", "gguf": "gguf", "pyarrow": "parquet"}
+"""Packages that come with an extra of pjdiag."""
 
 Check = tuple[str, str, str]
 """What was looked at, what was found, what it is for or what to do."""
@@ -67,7 +74,8 @@ def _packages() -> list[Check]:
         try:
             found.append((name, version(name), purpose))
         except PackageNotFoundError:
-            found.append((name, "missing", f"{purpose}; pip install {name}"))
+            wanted = f"'pjdiag[{EXTRAS[name]}]'" if name in EXTRAS else name
+            found.append((name, "missing", f"{purpose}; pip install {wanted}"))
     return found
 
 
@@ -76,7 +84,10 @@ def _plugins() -> Check:
 
     entries = registrations()
     broken = [entry.name for entry in entries if entry.adapter is None]
+    clashes = sorted({entry.name for entry in entries if entry.clash})
     note = f"not usable: {', '.join(broken)}; see pjdiag plugins" if broken else "all usable"
+    if clashes:
+        note = f"two adapters share the name {', '.join(clashes)}: nothing is read; " + note
     return ("adapters", str(len(entries)), note)
 
 

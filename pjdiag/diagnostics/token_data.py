@@ -41,6 +41,8 @@ def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
     ((2, 3), [2, 3])
     """
     digest = file_digest(path)
+    if not Path(path).stat().st_size:
+        raise DataError(f"{path} is empty: 0 bytes", "write the token ids with numpy.save")
     try:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

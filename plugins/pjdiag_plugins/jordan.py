@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from pjdiag.adapters import (
     Loaded,
     Match,
     MultiplicativeSpectrum,
+    Reading,
     SkippedLayer,
     Sourced,
 )
 from pjdiag.adapters.projections import LinearProjections, Side
 from pjdiag.checkpoint import Checkpoint
-from pjdiag.errors import CheckpointError
+from pjdiag.errors import AdapterError, CheckpointError
 from pjdiag.position.alibi import alibi_kernel, slopes
 from pjdiag.position.channel_mass import jet_mass
 from pjdiag.position.direct_sum import DirectSumTransform
@@ -37,6 +38,9 @@ from pjdiag.terms import Mechanism, Sector
 from pjdiag_plugins.checked import check_shapes, not_finite, read_by_head
 from pjdiag_plugins.jordan_methods import METHOD_FIELD, JordanConfig, Kind, jordan_config
 from pjdiag_plugins.jordan_undetermined import undetermined_layers
+
+if TYPE_CHECKING:
+    from pjdiag.models.pre_norm_lm import PreNormLM
 
 SIGNATURE = ("blocks.0.attn.qkv.weight", "blocks.0.attn.proj.weight", "blocks.0.ff.net.2.weight")
 BLOCK = re.compile(r"blocks\.(\d{1,9})\.")
@@ -65,6 +69,17 @@ class JordanAdapter:
         if stated is None:
             return Sourced(None, "undetermined: there is no config")
         return Sourced(jordan_config(stated).train_context, "config: train_context")
+
+    def running_model(self, reading: Reading) -> PreNormLM:
+        """The whole model, for diagnostics on data. Raises AdapterError without a config."""
+        from pjdiag_plugins.jordan_model import jordan_model
+
+        if stated_config(reading.checkpoint) is None:
+            raise AdapterError(
+                "the mechanism of this checkpoint is not in its tensors, so it cannot be run",
+                "pass the research code's own file, with its config",
+            )
+        return jordan_model(reading)
 
     def layers(
         self, checkpoint: Checkpoint, train_length: int | None, eval_length: int | None

@@ -45,6 +45,20 @@ def test_a_folder_without_weights_lists_what_it_holds(tmp_path: Path) -> None:
     assert "model.safetensors" in error.hint
 
 
+def test_weights_one_level_down_are_named(tmp_path: Path) -> None:
+    inner = tmp_path / "whole" / "transformer"
+    inner.mkdir(parents=True)
+    (tmp_path / "whole" / "vae").mkdir()
+    write_zeros(inner / "model.safetensors", "w")
+    error = error_of(tmp_path / "whole")
+    assert "there are weights in its folders 'transformer'" in error.message
+    assert error.hint == f"pass {inner}"
+    write_zeros(tmp_path / "whole" / "vae" / "x.safetensors", "w")
+    error = error_of(tmp_path / "whole")
+    assert "'transformer', 'vae'" in error.message
+    assert error.hint == f"pass {inner}, or another one of them"
+
+
 def test_one_weights_file_of_any_name_will_do(tmp_path: Path) -> None:
     write_zeros(tmp_path / "best.safetensors", "w")
     write_json(tmp_path / "config.json", {"n": 1})

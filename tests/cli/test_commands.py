@@ -150,6 +150,8 @@ def test_doctor_and_plugins(capsys):
     assert "torch" in ran.out
     names = [entry["item"] for entry in json.loads(run(capsys, "doctor", "--json").out)]
     assert "shipped sample" in names
+    assert {"gguf", "accelerate", "plotly", "pandas", "pyarrow", "tokenizers"} <= set(names)
+    assert {"safetensors", "transformers", "torch"} <= set(names)
     assert "pjrope" in run(capsys, "plugins").out
     entries = {entry["name"]: entry for entry in json.loads(run(capsys, "plugins", "--json").out)}
     assert entries["pjrope"]["usable"]
