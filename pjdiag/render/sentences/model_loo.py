@@ -15,6 +15,7 @@ from pjdiag.terms import Scope
 MEASURABLE = 1e-4
 """Nats a token. A smaller change of the loss counts as nothing measurable, whatever its interval:
 it is a part in ten thousand of the perplexity."""
+SINGLE = ("fj:", "lc:")
 
 
 def headline(result: Result) -> str:
@@ -34,15 +35,29 @@ def sentence(unit: str, place: Place) -> str:
     known = [row for row in rows if row["loo_delta_nll"] is not None]
     if not known:
         return _attention(rows, where, at)
-    top = max(known, key=lambda row: row["loo_delta_nll"])
+    seen = [row for row in known if not _idle(row)]
+    if not seen and len(known) > 1:
+        return _nothing(known, where, unit, at)
+    costly = [row for row in seen if row["loo_delta_nll"] > 0]
+    top = max(costly or seen or known, key=lambda row: abs(row["loo_delta_nll"]))
     text = f"removing {removal_words(top['removed'])}{where} {_cost(top, unit, at)}"
-    if len(known) == 1:
-        return text
-    small = [removal_words(row["removed"]) for row in known if _idle(row) and row is not top]
-    single = [name for name in small if "Fourier-jet" not in name and "light-cone o" not in name]
-    if _idle(top):
-        return f"nothing measurable {at} in any of {len(known)} removals; most, {text}"
-    return f"{text}; nothing measurable: {listed(_merged(single))}" if single else text
+    return "; ".join([text, *_without_effect(known)]) if len(known) > 1 else text
+
+
+def _nothing(known: list[Row], where: str, unit: str, at: str) -> str:
+    top = max(known, key=lambda row: abs(row["loo_delta_nll"]))
+    return (
+        f"nothing measurable {at}: of {len(known)} removals, {removal_words(top['removed'])}"
+        f"{where} changes the loss most, by {numbers.figure(top['loo_delta_nll'])} nats per {unit}"
+        f"{_interval(top)}"
+    )
+
+
+def _without_effect(known: list[Row]) -> list[str]:
+    """Orders, sectors and bands, but not one sector's orders, which the whole order covers."""
+    small = [str(row["removed"]) for row in known if _idle(row)]
+    words = _merged([removal_words(name) for name in small if not name.startswith(SINGLE)])
+    return [f"nothing measurable: {listed(words)}"] if words else []
 
 
 def _merged(names: list[str]) -> list[str]:
@@ -71,26 +86,25 @@ def _idle(row: Row) -> bool:
 
 def _cost(row: Row, unit: str, at: str) -> str:
     delta, control = row["loo_delta_nll"], row["control_delta_nll"]
-    verb = "costs" if delta >= 0 else "lowers the loss by"
-    text = f"{verb} {numbers.figure(abs(delta))} nats per {unit} {_interval(row, delta)}{at}"
+    verb, size = ("costs", delta) if delta >= 0 else ("changes the loss by", delta)
+    text = f"{verb} {numbers.figure(size)} nats per {unit}{_interval(row)} {at}"
     if _idle(row):
         return f"{text}: nothing measurable"
     if control is None:
         return text
     same = "a random part of the same size"
-    if control >= delta > 0:
-        return f"{text}, no more than {same}, which costs {numbers.figure(control)}"
-    if control < 0:
-        return f"{text}; {same} lowers it by {numbers.figure(-control)}"
+    if delta < 0:
+        return f"{text}; {same} changes it by {numbers.figure(control)}"
+    if control >= delta:
+        return f"{text}, no more than {same}: {numbers.figure(control)}"
     return f"{text}; {same} costs {numbers.figure(control)}"
 
 
-def _interval(row: Row, delta: float) -> str:
+def _interval(row: Row) -> str:
     ends = [row["ci_low"], row["ci_high"]]
     if None in ends:
-        return "(one window, no interval) "
-    low, high = ends if delta >= 0 else (-ends[1], -ends[0])
-    return f"({numbers.figure(low)} to {numbers.figure(high)}) "
+        return " (one window, no interval)"
+    return f" ({' to '.join(map(numbers.figure, ends))})"
 
 
 def _attention(rows: list[Row], where: str, at: str) -> str:
