@@ -14,6 +14,11 @@ from pjdiag.terms import Bucket, Mechanism, Scope
 
 CANDIDATES = 8192
 """Candidate lags taken at a time."""
+MANY_QUERIES = 1024
+"""With more queries than these fewer candidates are taken: an allocator gives larger products
+back to the system, and clearing their memory again and again costs as much as the search."""
+PRODUCTS = 2**21
+"""Products of queries and candidates at a time, with many queries."""
 
 Unit = tuple[int, int | None]
 """A layer and a head; None for the whole layer, layer -1 for the model."""
@@ -70,7 +75,8 @@ def search(
         for precision in plan.precisions
     }
     searches: dict[tuple[Unit, str], Search] = {}
-    for chunk in lag_chunks(1, plan.window - 1, plan.dtype, size=CANDIDATES):
+    size = CANDIDATES if len(lags) <= MANY_QUERIES else max(1, PRODUCTS // len(lags))
+    for chunk in lag_chunks(1, plan.window - 1, plan.dtype, size=size):
         for unit, precision, parts in _products(layers, chunk, steps, asked, plan):
             products, query_square, candidate_square = parts
             key = (unit, precision)

@@ -54,7 +54,7 @@ def _of_the_weights(
     if weights * tokens < HEAVY:
         return None
     length = min(plan.length for plan in plans)
-    run(1)  # the first call of a process is slow
+    run(max(1, length // 4))  # the first call of a process is slow
     started = time.perf_counter()
     run(length)
     return (time.perf_counter() - started) / length * tokens

@@ -7,6 +7,7 @@ import pytest
 
 import pjdiag
 from pjdiag.adapters import AdditiveKernel
+from pjdiag.diagnostics import code_search
 from pjdiag.diagnostics import lags as lag_module
 from pjdiag.diagnostics.nearest import Search, query_lags
 from pjdiag.errors import UsageError
@@ -157,6 +158,30 @@ def test_rope_heads_have_codes_in_their_own_family(tmp_path):
     assert {row["family"] for row in result.rows} == {"multiplicative"}
     (row,) = result.select(scope="model", bucket="train")
     assert row["top1"] == 1.0
+
+
+def test_many_queries_search_in_smaller_pieces_and_find_the_same(tmp_path, monkeypatch):
+    path = full_native(tmp_path / "m.safetensors", layers=2, seed=3)
+
+    def figures():
+        return pjdiag.probe(path, [1500], precisions=["fp64", "int8"], decision=False).rows
+
+    expected = figures()
+    sizes = []
+    chunks = code_search.lag_chunks
+
+    def noted(first, last, dtype, size=lag_module.CHUNK):
+        sizes.append(size)
+        return chunks(first, last, dtype, size)
+
+    monkeypatch.setattr(code_search, "lag_chunks", noted)
+    monkeypatch.setattr(code_search, "MANY_QUERIES", 100)
+    monkeypatch.setattr(code_search, "PRODUCTS", 2**16)
+    found = figures()
+    assert 100 < min(sizes) < 2**16 // 100
+    for row, other in zip(expected, found, strict=True):
+        for name in ("top1", "within_64", "margin", "ties"):
+            assert row[name] == pytest.approx(other[name], abs=1e-6)
 
 
 def test_unknown_precision(tmp_path):
