@@ -233,6 +233,11 @@ def _rotary_dim(config: Mapping[str, Any], head_dim: int, options: RopeOptions) 
 
 
 def _even(found: Sourced[int], head_dim: int) -> Sourced[int]:
+    if found.value == head_dim and head_dim % 2:
+        raise CheckpointError(
+            f"a head has {head_dim} channels, an odd number; RoPE turns them in pairs",
+            "correct head_dim, or hidden_size and the number of heads, in config.json",
+        )
     if found.value < 2 or found.value % 2 or found.value > head_dim:
         raise CheckpointError(
             f"{found.source}: {found.value} channels of a head of {head_dim} rotate; "

@@ -1179,3 +1179,12 @@ def test_a_class_that_reads_no_field_beside_its_settings() -> None:
     found = rope_fields({"rope_theta": 1e6}, 16, layer_type="full_attention", defaults=laguna)
     assert found.theta.value == 5e5
     assert "config: rope_theta is 1000000.0; laguna does not read it" in found.warnings[0]
+
+
+@pytest.mark.parametrize("head_dim", [1, 15])
+def test_a_head_of_an_odd_size_is_what_is_said(head_dim: int) -> None:
+    with pytest.raises(CheckpointError) as raised:
+        rope_fields({"rope_theta": 1e4}, head_dim)
+    assert raised.value.message == (
+        f"a head has {head_dim} channels, an odd number; RoPE turns them in pairs"
+    )
