@@ -124,3 +124,13 @@ def test_next(mechanism: str | None, command: str) -> None:
 def test_absolute_positions_have_no_mass() -> None:
     made = result("kernel", [row("kernel", scope(mechanism="learned_absolute"), side="past")])
     assert next_command(made) == "pjdiag inspect runs/model.safetensors"
+
+
+def test_total_and_residual_stay_where_groups_are_left_out() -> None:
+    fit = [
+        row("kernel", scope(), side="past", group=group, statistic="median", incremental_r2=0.01)
+        for group in (*(f"F{number}" for number in range(60)), "total", "residual")
+    ]
+    table = shown(result("kernel", [*kernel_result().rows[:3], *fit]))["Sector fit (medians)"]
+    assert [line[0].text for line in table.lines][-2:] == ["total", "residual"]
+    assert table.hidden > 30

@@ -12,6 +12,8 @@ from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
 MEDIAN = "median"
+SUMS = ("total", "residual")
+"""Groups of the sector fit that stand last, and stay where others are left out."""
 PERCENTILES = ("p10", MEDIAN, "p90")
 CONTROL_TITLES = {Control.SHUFFLED.value: "shuffled\ntokens", Control.FRESH.value: "fresh\nweights"}
 SHAPES_NOTE = (
@@ -144,7 +146,8 @@ def _group_table(place: Place, where: str) -> Table:
         for group in groups
     ]
     median = "" if place.scope == Scope.HEAD else " (medians)"
-    return Table(f"Sector fit{median}{where}", headers, tuple(lines), GROUPS_NOTE)
+    whole = sum(group in SUMS for group in groups)
+    return Table(f"Sector fit{median}{where}", headers, tuple(lines), GROUPS_NOTE, last=whole)
 
 
 def _scope_table(found: Sequence[Place], where: str) -> Table:
