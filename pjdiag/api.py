@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from pjdiag import adapters
 from pjdiag import checkpoint as checkpoints
@@ -12,9 +12,8 @@ from pjdiag.adapters import Reading
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.live import is_module, live_checkpoint
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
-from pjdiag.errors import UsageError
 from pjdiag.results import Result
-from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights, Scope
+from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pjdiag.diagnostics.in_model_contexts import RetrievalTask
     from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.diagnostics.measured_kernel import Data
+    from pjdiag.diagnostics.model_loo import InModel
     from pjdiag.render.html.page import Report
 
 Source: TypeAlias = "Reading | Checkpoint | str | os.PathLike[str] | nn.Module"
@@ -116,59 +116,28 @@ def loo(
     data: str | os.PathLike[str] | None = None,
     *,
     order: int | None = None,
-    remove: Sequence[str] | None = None,
     lengths: Sequence[int] | None = None,
     target: Callable[[np.ndarray], np.ndarray] | None = None,
-    scope: Scope = Scope.MODEL,
-    layer: int | None = None,
-    head: int | None = None,
-    stride: int | None = None,
-    windows: int | None = None,
-    batch: int | None = None,
-    seed: int = 0,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
-    announce: Announce = no_announcement,
-    ledger: Ledger | None = None,
+    **in_model: Unpack[InModel],
 ) -> Result:
-    """Leave one order, sector or band out: of the kernel, or with ``data`` of the running model.
+    """Leave one order, sector or band out of the kernel, or with ``data`` of the running model.
 
-    Without data ``diagnostics.leave_one_out.leave_one_out``, which takes ``order``, ``lengths``
-    and ``target``; with data ``diagnostics.model_loo.model_leave_one_out``, which takes all but
-    ``target``. Raises UsageError for an argument of the other one.
+    Without data ``diagnostics.leave_one_out.leave_one_out``; with data
+    ``diagnostics.model_loo.model_leave_one_out``, whose other arguments are ``in_model``.
     """
+    from pjdiag.diagnostics import leave_one_out
+
     reading = read(source, allow_pickle=allow_pickle)
+    shared: Any = {"order": order, "lengths": lengths, "progress": progress}
     if data is None:
-        from pjdiag.diagnostics.leave_one_out import leave_one_out, require_static
+        leave_one_out.require_static(in_model)
+        return leave_one_out.leave_one_out(reading, target=target, **shared)
+    from pjdiag.diagnostics.model_loo import model_leave_one_out as measure
 
-        require_static(remove=remove, layer=layer, head=head, windows=windows, stride=stride)
-        return leave_one_out(
-            reading, order=order, lengths=lengths, target=target, progress=progress
-        )
-    from pjdiag.diagnostics.model_loo import model_leave_one_out
-
-    if target is not None:
-        raise UsageError(
-            "a target kernel is given, and data", "leave one of them out: the model has a loss"
-        )
-    return model_leave_one_out(
-        reading,
-        data,
-        order=order,
-        remove=remove,
-        lengths=lengths,
-        scope=scope,
-        layer=layer,
-        head=head,
-        stride=stride,
-        windows=windows,
-        batch=batch,
-        seed=seed,
-        allow_pickle=allow_pickle,
-        progress=progress,
-        announce=announce,
-        ledger=ledger,
-    )
+    leave_one_out.require_no_target(target)
+    return measure(reading, data, allow_pickle=allow_pickle, **shared, **in_model)
 
 
 def probe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,14 +106,22 @@ def leave_one_out(
     )
 
 
-def require_static(**given: object) -> None:
+def require_static(in_model: Mapping[str, object]) -> None:
     """Raises UsageError where an argument is given that only a running model can use."""
-    for name, value in given.items():
-        if value is not None:
-            raise UsageError(
-                f"{name} is given without data; the kernel alone has no use for it",
-                "pass data: a text, or token ids as a .npy file",
-            )
+    given = [name for name, value in in_model.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{given[0]} is given without data; the kernel alone has no use for it",
+            "pass data: a text, or token ids as a .npy file",
+        )
+
+
+def require_no_target(target: object) -> None:
+    """Raises UsageError where a running model is given a target kernel."""
+    if target is not None:
+        raise UsageError(
+            "a target kernel is given, and data", "leave one of them out: the model has a loss"
+        )
 
 
 def _removals(kernels: Sequence[PositionKernel], order: int | None) -> list[Removal]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TypedDict
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.adapters.reading import at_length
@@ -36,6 +37,21 @@ SINKS = (
     "attention_kl is left out: the attention of this model has sinks, logits without a key, and "
     "what is left of it is no distribution over tokens"
 )
+
+
+class InModel(TypedDict, total=False):
+    """Arguments of ``model_leave_one_out`` that the kernel alone has no use for."""
+
+    remove: Sequence[str] | None
+    scope: Scope
+    layer: int | None
+    head: int | None
+    stride: int | None
+    windows: int | None
+    batch: int | None
+    seed: int
+    announce: Announce
+    ledger: Ledger | None
 
 
 def model_leave_one_out(
