@@ -156,7 +156,8 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("ci_low", "share", "", "in-model: Wilson 95% interval of top1"),
         ("ci_high", "share", "", "its upper end"),
         ("mean_rank", "real", "", "in-model: mean rank of the right value among the candidates"),
-        ("above_chance", "flag", "", "in-model: top1 is above chance at 5% over all rows together"),
+        ("other_key_top1", "share", "", "in-model: the same value is first, asked for another key"),
+        ("retrieved", "flag", "", "in-model: top1 beats chance and other_key_top1, at 5% in all"),
     ),
     "stability": _columns(
         ("variant", "text", "", "whose kernel: checkpoint, or a named coordinate"),

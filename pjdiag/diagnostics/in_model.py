@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import NormalDist
 from typing import Any
 
@@ -38,8 +39,11 @@ DEFAULT_LENGTHS = (512, 2048)
 DEPTH_STEPS = 10**9
 """A depth enters the seed of a trial in parts of this size."""
 
+CONTEXTS = 2
+"""Of each trial: with the key asked for, and with another at the end."""
+
 Outcomes = list[list[float] | None]
-"""Rank and top-1 of each trial; None where a log-probability is not finite."""
+"""Rank, top-1 and top-1 asked for another key; None where a log-probability is not finite."""
 
 
 def in_model(
@@ -62,8 +66,11 @@ def in_model(
     candidates are the values of these C pairs, ranked by the log-probability of the token after
     the context; equal ones share their ranks. ``top1`` is the share of trials in which the right
     value is first, ``mean_rank`` its mean rank; chance is 1/C and (C + 1)/2. Intervals are
-    Wilson's at 95%; ``above_chance`` asks for one that allows for the number of rows
-    (Bonferroni). A row whose depth is null is of all depths together.
+    Wilson's at 95%. A model may favour a place, such as the end, whatever it is asked: every
+    context is read once more with the key of a negative at its end, and ``other_key_top1`` is the
+    share in which the same value, now wrong, is first. ``retrieved``: ``top1`` exceeds chance
+    (exact binomial tail) and ``other_key_top1`` (sign test over the trials), each at 5% over the
+    number of rows (Bonferroni). A row whose depth is null is of all depths together.
 
     Tokens are drawn from the vocabulary without the special ones that the configuration names;
     with ``data``, filler is a passage of it, and keys and values are of its tokens. ``lengths``:
@@ -99,7 +106,7 @@ def in_model(
             for part in parts:
                 outcomes = kept.part(part.name, lambda part=part: asked.of(part))  # type: ignore[misc]
                 found.setdefault((part.length, part.depth), []).extend(outcomes)
-                steps.advance(len(part.trials) * cost(part.length))
+                steps.advance(CONTEXTS * len(part.trials) * cost(part.length))
     for length in sorted({length for (length, _), trials in found.items() if None in trials}):
         skipped += everywhere(reading, f"the model overflows at {length} tokens")
         found = {key: trials for key, trials in found.items() if key[0] != length}
@@ -146,13 +153,17 @@ class Questions:
         ]
 
     def of(self, part: Part) -> Outcomes:
-        """Rank and top-1 of each trial of a part."""
+        """What comes of each trial of a part."""
         drawn = self.contexts(part)
-        found = self.model.next_log_probabilities(
-            np.stack([context.ids for context in drawn]),
-            np.stack([context.candidates for context in drawn]),
+        candidates = np.stack([context.candidates for context in drawn])
+        asked, other = (
+            ranked(self.model.next_log_probabilities(np.stack(ids), candidates))
+            for ids in ([each.ids for each in drawn], [each.other for each in drawn])
         )
-        return ranked(found)
+        return [
+            None if own is None or control is None else [*own, control[1]]
+            for own, control in zip(asked, other, strict=True)
+        ]
 
 
 def ranked(log_probabilities: NDArray[np.float64]) -> Outcomes:
@@ -189,7 +200,7 @@ def rows_of(
 ) -> Iterator[Row]:
     """Rows of every length: each depth, then all depths together.
 
-    ``found``: length and depth -> ``[trials, 2]``, rank and top-1.
+    ``found``: length and depth -> ``[trials, 3]``, as in ``Outcomes``.
     """
     lengths = sorted({length for length, _ in found})
     cells = {
@@ -200,9 +211,9 @@ def rows_of(
         )
     }
     for (length, depth), outcomes in cells.items():
-        rank, top1 = outcomes.mean(axis=0).tolist()
+        rank, top1, other = outcomes.mean(axis=0).tolist()
         low, high = wilson(top1, len(outcomes))
-        strict, _ = wilson(top1, len(outcomes), 1 - (1 - CONFIDENCE) / len(cells))
+        level = (1 - CONFIDENCE) / len(cells)
         yield model_row(
             variant=None,
             family=None,
@@ -216,8 +227,29 @@ def rows_of(
             ci_low=low,
             ci_high=high,
             mean_rank=rank,
-            above_chance=strict > task.chance,
+            other_key_top1=other,
+            retrieved=_is_retrieved(outcomes, task.chance, level),
         )
+
+
+def _is_retrieved(outcomes: NDArray[np.float64], chance: float, level: float) -> bool:
+    """Whether the right value is first more often than by chance, and because of the key."""
+    top1, other = outcomes[:, 1], outcomes[:, 2]
+    better, worse = int((top1 > other).sum()), int((top1 < other).sum())
+    by_chance = tail(int(top1.sum()), len(outcomes), chance)
+    return max(by_chance, tail(better, better + worse, 0.5)) <= level
+
+
+def tail(successes: int, trials: int, chance: float) -> float:
+    """Probability of at least so many successes.
+
+    >>> tail(3, 3, 0.5), tail(0, 5, 0.25)
+    (0.125, 1.0)
+    """
+    return sum(
+        comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
+        for k in range(successes, trials + 1)
+    )
 
 
 def _with_all(
@@ -239,7 +271,8 @@ def _plan(length: int, task: RetrievalTask, batch: int | None) -> WindowPlan:
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
     most = max(1, BATCH_TOKENS // length) if batch is None else batch
-    return WindowPlan(length, task.trials * len(task.depths), min(task.trials, most))
+    windows = CONTEXTS * task.trials * len(task.depths)
+    return WindowPlan(length, windows, min(task.trials, most))
 
 
 def _lengths(

@@ -92,6 +92,8 @@ class Context:
     """``[C]`` values, the right one first."""
     starts: Ids
     """``[C]``: where the pair asked for and its negatives begin."""
+    other: Ids
+    """``ids`` with the key of one of the negatives at the end: another value is then right."""
 
 
 def pair_start(task: RetrievalTask, length: int, depth: float) -> int:
@@ -174,7 +176,9 @@ def _drawn(
     free[places] = False
     free[length - task.key_length :] = False
     context[free] = filler(rng, int(free.sum()))
-    return Context(context, values[: task.candidates], starts[: task.candidates])
+    other = context.copy()
+    other[length - task.key_length :] = keys[rng.integers(1, task.candidates)]
+    return Context(context, values[: task.candidates], starts[: task.candidates], other)
 
 
 def _group(task: RetrievalTask, tokens: Ids, rng: np.random.Generator) -> Ids:

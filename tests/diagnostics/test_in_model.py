@@ -15,7 +15,7 @@ import pjdiag
 from pjdiag.adapters import Reading, read
 from pjdiag.checkpoint import load
 from pjdiag.diagnostics import in_model_cost
-from pjdiag.diagnostics.in_model import in_model, ranked, rows_of, wilson
+from pjdiag.diagnostics.in_model import in_model, ranked, rows_of, tail, wilson
 from pjdiag.diagnostics.in_model_contexts import RetrievalTask
 from pjdiag.diagnostics.in_model_tokens import token_source
 from pjdiag.diagnostics.ledger import Interrupted, Ledger
@@ -80,7 +80,8 @@ def test_a_model_that_retrieves_is_always_right(retrieving: Path, negatives: int
     assert list(figures(result, "top1")) == keys
     assert set(figures(result, "top1").values()) == {1.0}
     assert set(figures(result, "mean_rank").values()) == {1.0}
-    assert all(figures(result, "above_chance").values())
+    assert set(figures(result, "other_key_top1").values()) == {0.0}
+    assert all(figures(result, "retrieved").values())
     assert set(figures(result, "chance").values()) == {1 / (negatives + 1)}
     assert figures(result, "trials")[64, 0.25] == 20
     assert figures(result, "trials")[64, None] == 100
@@ -109,7 +110,7 @@ def test_an_untrained_model_is_at_chance(
     (whole,) = result.select(depth=None)
     assert whole["ci_low"] < 0.25 < whole["ci_high"]
     assert whole["mean_rank"] == pytest.approx(2.5, abs=0.3)
-    assert not any(figures(result, "above_chance").values())
+    assert not any(figures(result, "retrieved").values())
 
 
 @pytest.mark.parametrize("name", [*NAMES, "patched"])
@@ -277,14 +278,44 @@ def test_wilson_agrees_with_published_values() -> None:
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
 
 
-def test_above_chance_allows_for_the_number_of_rows() -> None:
-    """11 of 20 is above 25% where it is the only row, and not beside ten others."""
-    outcomes = np.zeros((20, 2))
-    outcomes[:10, 1] = 1
-    alone = list(rows_of(TASK, {(64, 0.5): outcomes}))
-    among = list(rows_of(TASK, {(64, depth / 10): outcomes for depth in range(10)}))
-    assert alone[0]["above_chance"]
+def trials(right: int, wrong: int, other: int = 0) -> np.ndarray:
+    """Outcomes: first is the right value, or not; asked for another key it is ``other`` times."""
+    outcomes = np.zeros((right + wrong, 3))
+    outcomes[:right, 1] = 1
+    outcomes[:other, 2] = 1
+    return outcomes
+
+
+def test_retrieved_allows_for_the_number_of_rows() -> None:
+    """10 of 20 are more than 25% where it is the only row, not beside ten others."""
+    alone = list(rows_of(TASK, {(64, 0.5): trials(10, 10)}))
+    among = list(rows_of(TASK, {(64, depth / 10): trials(10, 10) for depth in range(10)}))
+    assert alone[0]["retrieved"]
     assert alone[0]["ci_low"] > 0.25
-    assert not among[0]["above_chance"]
+    assert not among[0]["retrieved"]
     assert among[-1]["depth"] is None
-    assert among[-1]["above_chance"]
+    assert among[-1]["retrieved"]
+
+
+def test_a_value_that_is_first_whatever_is_asked_is_not_retrieved() -> None:
+    (place,) = rows_of(TASK, {(64, 1.0): trials(16, 4, other=15)})
+    assert (place["top1"], place["other_key_top1"]) == (0.8, 0.75)
+    assert place["ci_low"] > 0.25
+    assert not place["retrieved"]
+    assert next(rows_of(TASK, {(64, 1.0): trials(16, 4, other=2)}))["retrieved"]
+
+
+def test_eight_contexts_are_not_enough_for_five_right_ones() -> None:
+    """P(at least 5 of 8) is 2.7% at 25%; one of three rows is allowed 1.7%."""
+    assert tail(5, 8, 0.25) == pytest.approx(0.0273, abs=5e-5)
+    assert next(rows_of(TASK, {(64, 1.0): trials(5, 3)}))["retrieved"]
+    depths = {(64, 0.0): trials(0, 8), (64, 1.0): trials(5, 3)}
+    assert not any(row["retrieved"] for row in rows_of(TASK, depths))
+
+
+def test_a_model_that_ignores_the_key_ranks_alike_whatever_is_asked(tmp_path: Path) -> None:
+    blind = retriever(tmp_path / "m.safetensors", compared=0)
+    result = pjdiag.probe(blind, [64], in_model=TASK)
+    assert not any(figures(result, "retrieved").values())
+    (whole,) = result.select(depth=None)
+    assert whole["top1"] == pytest.approx(whole["other_key_top1"], abs=0.1)

@@ -59,6 +59,9 @@ def test_negatives_differ_in_one_token_and_carry_the_other_values(
     assert not np.isin(found, made.candidates).any()
     assert (made.ids[-task.key_length :] == found[0]).all()
     assert np.isin(made.ids, IDS).all()
+    end = -task.key_length
+    assert (made.other[:end] == made.ids[:end]).all()
+    assert (made.other[end:] == found[1:]).all(axis=1).sum() == 1
 
 
 @given(TASKS, st.integers(0, 60), st.integers(0, 2**32))

@@ -34,7 +34,8 @@ def made(top1: Top1) -> Result:
             ci_low=max(0.0, share - 0.15),
             ci_high=min(1.0, share + 0.15),
             mean_rank=4 - 3 * share,
-            above_chance=share > 0.45,
+            other_key_top1=0.1,
+            retrieved=share > 0.45,
         )
         for length, depths in top1.items()
         for depth, share in depths.items()
@@ -46,11 +47,18 @@ def test_a_grid_of_lengths_and_depths() -> None:
     top1, ranks = view(made(FOUND), Scope.MODEL, False)
     assert top1.title == "The right value ranks first (top-1)"
     titles = [header.title.replace("\n", " ") for header in top1.headers]
-    assert titles == ["context (tokens)", "depth 0", "depth 1", "all depths", "95% interval"]
+    assert titles == [
+        "context (tokens)",
+        "depth 0",
+        "depth 1",
+        "all depths",
+        "95% interval",
+        "other key",
+    ]
     lines = [[cell.text for cell in line] for line in top1.lines]
     assert lines == [
-        ["512", "90.0%", "100%", "95.0%", "80% to 100%"],
-        ["2,048", "20.0%", "80.0%", "50.0%", "35% to 65%"],
+        ["512", "90.0%", "100%", "95.0%", "80% to 100%", "10.0%"],
+        ["2,048", "20.0%", "80.0%", "50.0%", "35% to 65%", "10.0%"],
     ]
     assert "20 contexts of each length and depth; chance is 25%" in top1.note
     assert [cell.text for cell in ranks.lines[1]] == ["2,048", "3.40", "1.60", "2.50"]
@@ -61,7 +69,7 @@ def test_all_rows_are_printed_one_a_line() -> None:
     (table,) = view(made(FOUND), Scope.MODEL, True)
     assert len(table.lines) == 6
     assert [cell.text for cell in table.lines[3]] == [
-        "2,048", "0", "20.0%", "5.0% to 35%", "20", "3.40", "no",
+        "2,048", "0", "20.0%", "5.0% to 35%", "10.0%", "20", "3.40", "no",
     ]  # fmt: skip
     assert [cell.text for cell in table.lines[5]][1:3] == ["all", "50.0%"]
 
@@ -69,7 +77,10 @@ def test_all_rows_are_printed_one_a_line() -> None:
 def test_chance_is_one_line_for_each_length() -> None:
     (table,) = view(made(CHANCE), Scope.MODEL, False)
     lines = [[cell.text for cell in line] for line in table.lines]
-    assert lines == [["512", "25.0%", "10% to 40%", "40"], ["2,048", "20.0%", "5.0% to 35%", "40"]]
+    assert lines == [
+        ["512", "25.0%", "10% to 40%", "10.0%", "40"],
+        ["2,048", "20.0%", "5.0% to 35%", "10.0%", "40"],
+    ]
     assert len(view(made(CHANCE), Scope.MODEL, True)[0].lines) == 6
 
 
@@ -99,6 +110,14 @@ def test_chance_is_one_line_for_each_length() -> None:
 )
 def test_the_sentence(top1: Top1, sentence: str) -> None:
     assert headline(made(top1)) == sentence
+
+
+def test_a_preference_for_a_place_is_not_called_retrieval() -> None:
+    place = made({512: {0.0: 0.0, 1.0: 0.44, None: 0.22}})
+    assert headline(place) == (
+        "The model does not retrieve at any depth: what is above chance (25%) does not depend on "
+        "the key"
+    )
 
 
 def test_a_figure_only_of_what_is_found() -> None:

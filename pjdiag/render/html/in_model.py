@@ -16,9 +16,10 @@ COLUMNS = (
     "ci_low",
     "ci_high",
     "chance",
+    "other_key_top1",
     "trials",
     "mean_rank",
-    "above_chance",
+    "retrieved",
 )
 
 

@@ -19,7 +19,11 @@ def sentence(place: Place) -> str:
         where = "at any length or depth" if len(every) > 1 else "at any depth"
         if len(depths) == 1:
             where = "at any length" if len(every) > 1 else f"at {_tokens(every[0])}"
-        return f"the model does not retrieve {where}: all at chance ({chance})"
+        above = any(row["ci_low"] > row["chance"] for row in rows)
+        why = f"all at chance ({chance})"
+        if above:
+            why = f"what is above chance ({chance}) does not depend on the key"
+        return f"the model does not retrieve {where}: {why}"
     first, *others = every
     shares = [f"{numbers.percent(first['top1'])} of contexts of {_tokens(first)}"]
     shares += [
@@ -33,7 +37,7 @@ def _weakest(rows: list[Row]) -> str:
     """The depth at which it retrieves least, where some are above chance and some are not."""
     cells = [row for row in rows if row["depth"] is not None]
     low = min(cells, key=lambda row: (row["top1"], row["eval_length"]))
-    if len(cells) < 2 or low["ci_low"] > low["chance"]:
+    if len(cells) < 2 or low["retrieved"]:
         return ""
     return f"; least at depth {low['depth']:g} of {_tokens(low)}, {numbers.percent(low['top1'])}"
 

@@ -9,6 +9,7 @@ from pjdiag.render.tables import BLANK, Cell, Header, Table, bare_share, figure_
 from pjdiag.results import Result, Row
 
 DEPTH_NOTE = "depth 0: the pair opens the context; 1: it comes just before the key at the end"
+OTHER_NOTE = "other key: the same value is first although another key is asked for"
 
 
 def of_model(result: Result) -> bool:
@@ -17,8 +18,8 @@ def of_model(result: Result) -> bool:
 
 
 def found(rows: Sequence[Row]) -> bool:
-    """Whether any row lies above chance, all of them taken together."""
-    return any(row["above_chance"] for row in rows)
+    """Whether anything is retrieved, all rows taken together."""
+    return any(row["retrieved"] for row in rows)
 
 
 def tables(result: Result, all_rows: bool) -> list[Table]:
@@ -53,7 +54,7 @@ def _grid(
         Header("context\n(tokens)", numeric=True, key=True),
         *(Header(f"depth\n{depth:g}", numeric=True) for depth in depths),
         Header("all\ndepths", numeric=True),
-        *((Header("95%\ninterval"),) if shares else ()),
+        *((Header("95%\ninterval"), Header("other\nkey", numeric=True)) if shares else ()),
     )
     lines = [
         (
@@ -65,7 +66,7 @@ def _grid(
                 for depth in depths
             ),
             cell(every[name]),
-            *((_interval(every),) if shares else ()),
+            *((_interval(every), bare_share(every["other_key_top1"])) if shares else ()),
         )
         for every in whole(rows)
     ]
@@ -77,10 +78,12 @@ def _lengths(rows: Sequence[Row]) -> Table:
         Header("context\n(tokens)", numeric=True, key=True),
         Header("all\ndepths", numeric=True),
         Header("95%\ninterval"),
+        Header("other\nkey", numeric=True),
         Header("contexts", numeric=True),
     )
     lines = [_summary(row) for row in whole(rows)]
-    note = f"chance is {numbers.percent(rows[0]['chance'])}; --all prints every depth"
+    chance = numbers.percent(rows[0]["chance"])
+    note = f"chance is {chance}; {OTHER_NOTE}; --all prints every depth"
     return Table("The right value ranks first (top-1)", headers, tuple(lines), note)
 
 
@@ -90,17 +93,18 @@ def _every_row(rows: Sequence[Row]) -> Table:
         Header("depth", key=True),
         Header("top-1", numeric=True),
         Header("95%\ninterval"),
+        Header("other\nkey", numeric=True),
         Header("contexts", numeric=True),
         Header("mean\nrank", numeric=True),
-        Header("above\nchance"),
+        Header("retrieved"),
     )
     lines = []
     for row in rows:
         length, *rest = _summary(row)
         depth = "all" if row["depth"] is None else f"{row['depth']:g}"
-        above = Cell("yes" if row["above_chance"] else "no")
-        lines.append((length, Cell(depth), *rest, figure_cell(row["mean_rank"]), above))
-    note = f"{DEPTH_NOTE}; chance is {numbers.percent(rows[0]['chance'])}"
+        flag = Cell("yes" if row["retrieved"] else "no")
+        lines.append((length, Cell(depth), *rest, figure_cell(row["mean_rank"]), flag))
+    note = f"chance is {numbers.percent(rows[0]['chance'])}; {DEPTH_NOTE}; {OTHER_NOTE}"
     return Table("Retrieval by length and depth", headers, tuple(lines), note)
 
 
@@ -109,6 +113,7 @@ def _summary(row: Row) -> tuple[Cell, ...]:
         Cell(numbers.count(row["eval_length"])),
         bare_share(row["top1"]),
         _interval(row),
+        bare_share(row["other_key_top1"]),
         Cell(numbers.count(row["trials"])),
     )
 
@@ -121,7 +126,10 @@ def _note(rows: Sequence[Row]) -> str:
     trials = sorted({row["trials"] for row in rows if row["depth"] is not None})
     counted = numbers.count(trials[0]) if len(trials) == 1 else "up to " + str(trials[-1])
     chance = numbers.percent(rows[0]["chance"])
-    return f"{counted} contexts of each length and depth; chance is {chance}; {DEPTH_NOTE}"
+    return (
+        f"{counted} contexts of each length and depth; chance is {chance}; {DEPTH_NOTE}; "
+        f"{OTHER_NOTE}"
+    )
 
 
 def _rank_note(result: Result) -> str:
