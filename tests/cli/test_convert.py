@@ -27,7 +27,7 @@ def saved(folder: Path, result: Result) -> Path:
 @pytest.mark.parametrize(
     "command", [("mass",), ("energy",), ("inspect",), ("stability", "--length", "64")]
 )
-@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+@pytest.mark.parametrize("form", ["table", "markdown", "html", "csv", "json"])
 def test_as_the_command_itself_writes(
     capsys: Any, tmp_path: Path, command: tuple[str, ...], form: str
 ) -> None:
@@ -46,7 +46,7 @@ def test_as_the_command_itself_writes(
 @pytest.mark.parametrize("name", EVERY_RESULT)
 def test_every_diagnostic_in_every_format(capsys: Any, tmp_path: Path, name: str) -> None:
     path = saved(tmp_path, EVERY_RESULT[name])
-    targets = [tmp_path / f"out.{suffix}" for suffix in ("txt", "csv", "md", "parquet")]
+    targets = [tmp_path / f"out.{suffix}" for suffix in ("txt", "csv", "md", "html", "parquet")]
     again = tmp_path / "again.json"
     ran = run(
         capsys, "convert", path, *(part for t in (*targets, again) for part in ("-o", t)), "--all"
@@ -54,7 +54,7 @@ def test_every_diagnostic_in_every_format(capsys: Any, tmp_path: Path, name: str
     assert ran.code == 0, ran.err
     assert again.read_text() == path.read_text()
     assert all(target.stat().st_size > 50 for target in targets)
-    table = parquet.read_table(targets[3])
+    table = parquet.read_table(targets[-1])
     assert table.num_rows == len(EVERY_RESULT[name].rows)
     assert ran.out
 

@@ -65,7 +65,9 @@ def order_figures(result: Result) -> Iterator[Figure]:
         apart = [
             row
             for row in result.select(scope="model", family=family.value)
-            if row["jet_order"] is not None and row["sector"] in JETS
+            if row["jet_order"] is not None
+            and row["sector"] in JETS
+            and row["effective_mass"] is not None
         ]
         if len({row["jet_order"] for row in apart}) > 1:
             yield _order_spectrum(family, apart)

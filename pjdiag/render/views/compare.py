@@ -205,7 +205,8 @@ def _signed(row: Row) -> str:
         if float(points) == 0 and difference != 0:
             return "<0.1 pt"
         return f"{points} pt" if difference else "0 pt"
-    text = numbers.figure(difference)
+    count = kind_of(row) == "count"
+    text = numbers.setting(difference) if count else numbers.figure(difference)
     return f"+{text}" if difference > 0 else text
 
 

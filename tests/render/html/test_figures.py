@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pjdiag.render.html.drawers import figures_of
 from pjdiag.render.html.figure import heat, rounded
 from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
 from pjdiag.render.html.weights import energy_figures, share_figures
 from pjdiag.results import Result
+from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS
+from tests.render.results import EVERY_RESULT
 
 
 def loss(length, nll, low=None, high=None, bucket="all"):
@@ -71,3 +76,17 @@ def test_figures_are_json_numbers():
         True,
         None,
     ]
+
+
+@pytest.mark.parametrize("name", EVERY_RESULT)
+def test_a_figure_that_is_missing_somewhere_is_left_out_of_the_pictures(name: str) -> None:
+    result = EVERY_RESULT[name]
+    for column in DIAGNOSTICS[name]:
+        if column.kind in FIGURE_KINDS and column.name not in KEYS.get(name, ()):
+            for every in (1, 3):
+                rows = [
+                    {**row, column.name: None} if number % every == 0 else row
+                    for number, row in enumerate(result.rows)
+                ]
+                drawn = figures_of(replace(result, rows=tuple(rows)))
+                assert len({figure.name for figure in drawn}) == len(drawn)
