@@ -84,7 +84,12 @@ def loo(
     length, at most 2,048 tokens.
     """
     lengths = None if length is None else parse_lengths(length)
-    options = {"remove": remove or None, "windows": windows, "stride": stride, "batch": batch}
+    options: dict[str, Any] = {
+        "remove": remove or None,
+        "windows": windows,
+        "stride": stride,
+        "batch": batch,
+    }
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if data is None and not given and not resume:
         _run_static(common, order, lengths)

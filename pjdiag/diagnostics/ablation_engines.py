@@ -17,7 +17,9 @@ from pjdiag.diagnostics.run_cost import (
     seconds_needed,
 )
 from pjdiag.diagnostics.runner import Observe
+from pjdiag.diagnostics.runner_models import TransformersRunner
 from pjdiag.diagnostics.window_plans import window_tokens
+from pjdiag.errors import AdapterError
 
 if TYPE_CHECKING:
     from pjdiag.models.ablated_lm import AblatedLM
@@ -50,6 +52,12 @@ class AblationEngine(Protocol):
 def ablation_engine(engine: Engine, starts: Collection[int]) -> AblationEngine:
     """The model of ``engine``; ``starts`` are the layers that are the first to lose something."""
     if isinstance(engine, RunnerEngine):
+        if not isinstance(engine.runner, TransformersRunner):
+            raise AdapterError(
+                "parts of the positions are taken out of native, PJ-RoPE research and Hugging Face "
+                "checkpoints only",
+                "leave --data out, for what the weights alone say",
+            )
         return _Transformers(engine)
     if not isinstance(engine, ByteEngine):
         raise TypeError(f"{type(engine).__name__} runs no model")
@@ -114,7 +122,8 @@ class _Transformers:
         from pjdiag.models.huggingface.execution import predicts_next
 
         self._engine = engine
-        self._model: Any = engine.runner.model  # type: ignore[attr-defined]
+        running: Any = engine.runner
+        self._model = running.model
         self.predicts, self.sinks = predicts_next(self._model), engine.sinks
 
     def whole(self, tokens: NDArray[np.integer], observe: Observe) -> Losses | None:

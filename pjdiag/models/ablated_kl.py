@@ -124,11 +124,11 @@ class _Rows:
         if behind is None and ahead is None:
             return None
         sides = ((behind, self._lags), (ahead, -self._lags))
-        parts = [
-            None if line is None else line.double()[:, lags.clamp(min=0)] for line, lags in sides
-        ]
         zero = torch.zeros((), dtype=torch.float64)
-        return torch.where(self._lags >= 0, *(zero if part is None else part for part in parts))
+        past, future = (
+            zero if line is None else line.double()[:, lags.clamp(min=0)] for line, lags in sides
+        )
+        return torch.where(self._lags >= 0, past, future)
 
 
 def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:
