@@ -8,7 +8,7 @@ softmax ignores, and a kernel, which is defined up to a constant. With n_i keys 
     c(d) K(d) - sum_{i: n_i > d} mean_{d' < n_i} K(d') = sum_{i: n_i > d} (s_{i,i-d} - mean_j s_ij)
 
 that is ``A K = excess``. Everything here needs O(T log T) per channel. NumPy arrays and torch
-tensors, computed in float64.
+tensors, computed in float64; the squares of float32 logits are formed in float32.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def lag_sums(
     counts = _keys_of_rows(length, size, like=rows)
     group = queries.shape[0] // keys.shape[0]
     excess, squares = [], []
+    wide = xp.result_type(queries.dtype, xp.float32)
     for kv_head in range(keys.shape[0]):
         k = xp.astype(keys[kv_head], xp.float64)
         k = k - xp.mean(k, axis=0, keepdims=True)  # a row effect: q_i . mean is the same for all j
@@ -122,6 +123,7 @@ def lag_sums(
             by_lag = xp.fft.irfft(product, n=fft_length(2 * length))[:size]
             # rows that reach lag d are the queries d, d + 1 ..
             excess.append(by_lag - _from_here_on(means[head])[:size])
+        q, k = xp.astype(q, wide), xp.astype(k, wide)  # enough for a sum of squares
         squares.append(_squares(q, k, size) - xp.sum(counts * means**2, axis=-1))
     found = LagSums(xp.stack(excess), rows, xp.concat(squares))
     return found if bias_by_lag is None else _with_bias(found, bias_by_lag)
@@ -251,11 +253,12 @@ def _causal_squares(q: Array, k: Array) -> Array:
     """``sum_{j <= i} (q_i . k_j)^2`` from running second moments of k and blocks of rows."""
     xp = namespace(q)
     moment = xp.zeros((k.shape[1], k.shape[1]), dtype=k.dtype, device=k.device)
-    total = xp.zeros(q.shape[0], dtype=k.dtype, device=k.device)
+    total = xp.zeros(q.shape[0], dtype=xp.float64, device=k.device)
     for start in range(0, k.shape[0], BLOCK):
         rows, near = q[:, start : start + BLOCK], k[start : start + BLOCK]
         far = xp.sum((rows @ moment) * rows, axis=(1, 2))
-        total = total + far + xp.sum(xp.tril(rows @ near.T) ** 2, axis=(1, 2))
+        here = xp.sum(xp.tril(rows @ near.T) ** 2, axis=(1, 2))
+        total = total + xp.astype(far, xp.float64) + xp.astype(here, xp.float64)
         moment = moment + near.T @ near
     return total
 
