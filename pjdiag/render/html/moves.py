@@ -53,6 +53,7 @@ def _over(
     result: Result, others: Sequence[str], name: str, parts: dict[str, list[Row]], where: str
 ) -> Figure:
     stepped, labels = step_labels(result, others)
+    shared, parts = _without_shared(parts)
     names = [first_name(result), *others]
     curves = {label: _curve(rows, others) for label, rows in parts.items()}
     traces: list[dict[str, Any]]
@@ -67,6 +68,8 @@ def _over(
         ]
     first = next(iter(parts.values()))[0]
     title = capitalised(figure_title(first))
+    if shared:
+        title += f", {shared}"
     top = max(curves, key=lambda label: _moved(curves[label]))
     write = numbers.percent if kind_of(first) == "share" else numbers.figure
     ends = [write(value) for value in (curves[top][0], curves[top][-1])]
@@ -87,6 +90,14 @@ def _over(
     ]
     data = Data((axis.replace("training ", ""), "of", figure_title(first)), tuple(rows))
     return Figure(f"over-{name}", title, caption, tuple(traces), layout, data)
+
+
+def _without_shared(parts: dict[str, list[Row]]) -> tuple[str, dict[str, list[Row]]]:
+    """What all names begin with, such as ``both jets``, and the parts by what is left of them."""
+    heads = {label.partition(", ")[0] for label in parts}
+    if len(parts) < 2 or len(heads) > 1 or not all(", " in label for label in parts):
+        return "", parts
+    return heads.pop(), {label.partition(", ")[2]: rows for label, rows in parts.items()}
 
 
 def _curve(rows: Sequence[Row], others: Sequence[str]) -> list[Any]:

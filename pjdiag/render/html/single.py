@@ -15,7 +15,7 @@ from pjdiag.results import Result
 from pjdiag.terms import Scope
 
 FACTS = ("path", "format", "digest", "dtype", "adapter", "train_length")
-SETTINGS = ("tool_version", "command", "seed", "data", "data_digest", "coverage")
+SETTINGS = ("command", "seed", "data", "data_digest", "coverage")
 
 
 def result_page(result: Result, by: Scope, all_rows: bool) -> str:
@@ -90,6 +90,7 @@ def _provenance(result: Result, words: Page) -> Iterator[str]:
     yield "<table><caption>Where this comes from</caption><tbody>"
     facts = [(name.replace("_", " "), result.checkpoint.get(name)) for name in FACTS]
     facts += [(name.replace("_", " "), result.provenance.get(name)) for name in SETTINGS]
+    facts += [("pjdiag", result.provenance.get("tool_version"))]
     facts += described(result)
     for name, value in facts:
         if value is not None:

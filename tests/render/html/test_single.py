@@ -126,6 +126,9 @@ def test_a_run_is_drawn_over_its_steps(steps: list[Path]) -> None:
         for step in steps
         for row in pjdiag.mass(step).select(scope="model", sector="affine", jet_order=None)
     ]
+    orders = figures["over-mass-order-share"]
+    assert orders.title == "Order share, both jets"
+    assert [trace["name"] for trace in orders.traces] == [f"order {r}" for r in range(4)]
     (affine,) = [trace for trace in shares.traces if trace["name"] == "affine recency"]
     assert affine["y"] == pytest.approx(measured, rel=1e-4)
     layers = figures["over-layers-affine"]
