@@ -33,7 +33,7 @@ class ModuleRunner:
     """Runs a live model as it is; its mode, its configuration and its attention are given back."""
 
     checkpoint: LiveCheckpoint
-    module: Any
+    model: Any
     unit: Literal["byte", "token"] = "token"
     missed: dict[int, str] = field(default_factory=dict)
     """Why layers were not observed in the last run."""
@@ -45,7 +45,7 @@ class ModuleRunner:
         if transformers is None:
             return None
         known = transformers.PreTrainedModel
-        return next((part for part in self.module.modules() if isinstance(part, known)), None)
+        return next((part for part in self.model.modules() if isinstance(part, known)), None)
 
     @property
     def vocabulary(self) -> int:
@@ -74,7 +74,7 @@ class ModuleRunner:
         Raises AdapterError for a model that cannot be observed or does not run on these ids.
         """
         self.missed.clear()
-        with _evaluated(self.module):
+        with _evaluated(self.model):
             if self.inner is not None:
                 self._run_transformers(self.inner, ids, present, observe)
             else:
@@ -102,15 +102,15 @@ class ModuleRunner:
     ) -> None:
         from pjdiag.models.multihead import multihead_modules, observed_multihead
 
-        if not multihead_modules(self.module):
+        if not multihead_modules(self.model):
             raise AdapterError(
-                f"{type(self.module).__name__} has no attention that can be observed; expected "
+                f"{type(self.model).__name__} has no attention that can be observed; expected "
                 "torch.nn.MultiheadAttention, or a model of transformers",
                 "call nn.MultiheadAttention in its attention layers",
             )
         if present is not None and self.checkpoint.run is None:
             raise AdapterError(
-                f"how {type(self.module).__name__} is told of padding is not known",
+                f"how {type(self.model).__name__} is told of padding is not known",
                 f"{RUN}; the ids are {PADDING} on padding",
             )
         told: list[int] = []
@@ -119,11 +119,11 @@ class ModuleRunner:
             told.append(index)
             observe(index, seen)
 
-        with observed_multihead(self.module, tell, self.missed.__setitem__):
+        with observed_multihead(self.model, tell, self.missed.__setitem__):
             self._call(ids, present)
         if not told and not self.missed:
             raise AdapterError(
-                f"running {type(self.module).__name__} called none of its attention layers", RUN
+                f"running {type(self.model).__name__} called none of its attention layers", RUN
             )
 
     def _call(self, ids: NDArray[np.int64], present: NDArray[np.bool_] | None) -> None:
@@ -131,19 +131,19 @@ class ModuleRunner:
         import torch
 
         marked = ids if present is None else np.where(present, ids, PADDING)
-        device = next((p.device for p in self.module.parameters()), None)
+        device = next((p.device for p in self.model.parameters()), None)
         tokens = torch.from_numpy(np.ascontiguousarray(marked)).to(device)
         try:
             with torch.no_grad():
                 if self.checkpoint.run is None:
-                    self.module(tokens)
+                    self.model(tokens)
                 else:
-                    self.checkpoint.run(self.module, tokens)
+                    self.checkpoint.run(self.model, tokens)
         except PjdiagError:
             raise
         except Exception as error:
             raise AdapterError(
-                f"{type(self.module).__name__} does not run on token ids {list(ids.shape)}: "
+                f"{type(self.model).__name__} does not run on token ids {list(ids.shape)}: "
                 f"{type(error).__name__}: {error}",
                 RUN,
             ) from error
@@ -153,7 +153,7 @@ class ModuleRunner:
         from pjdiag.models.huggingface import execution
 
         predictor = self._predictor()
-        with _evaluated(self.module):
+        with _evaluated(self.model):
             return execution.losses(predictor, ids)
 
     def next_log_probabilities(
@@ -165,7 +165,7 @@ class ModuleRunner:
         from pjdiag.models.huggingface import execution
 
         predictor = self._predictor()
-        with _evaluated(self.module), torch.no_grad():
+        with _evaluated(self.model), torch.no_grad():
             return execution.next_log_probabilities(predictor, ids, candidates)
 
     def head_positions(self, length: int) -> int:
@@ -177,7 +177,7 @@ class ModuleRunner:
     def _predictor(self) -> Any:
         if self.inner is None:
             raise AdapterError(
-                f"whether {type(self.module).__name__} predicts the next token is not known",
+                f"whether {type(self.model).__name__} predicts the next token is not known",
                 "pass a causal model of transformers",
             )
         return self.inner
@@ -198,11 +198,11 @@ class ModuleRunner:
     def _made(self, seed: int) -> Any:
         if self.checkpoint.fresh is not None:
             return self.checkpoint.fresh()
-        if self.inner is self.module:
+        if self.inner is self.model:
             from pjdiag.models.huggingface import execution
 
-            return execution.fresh(self.module, seed)
-        return _redrawn(self.module)
+            return execution.fresh(self.model, seed)
+        return _redrawn(self.model)
 
 
 def _redrawn(module: Any) -> Any:

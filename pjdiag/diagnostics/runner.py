@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.adapters.registry import registrations
 from pjdiag.checkpoint.live import LiveCheckpoint
 from pjdiag.checkpoint.lora import MERGED
 from pjdiag.checkpoint.native import is_native, is_research
+from pjdiag.diagnostics.adapter_runner import AdapterRunner
 from pjdiag.diagnostics.module_runner import ModuleRunner
 from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
 from pjdiag.diagnostics.token_data import TokenData
@@ -82,7 +84,8 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     """What runs the checkpoint of ``reading``; the model is loaded at its first use.
 
     Native and PJ-RoPE research checkpoints read bytes; Hugging Face folders and GGUF files run in
-    transformers, in float32. A model in memory runs as it is. Raises AdapterError for any other,
+    transformers, in float32. A model in memory runs as it is. An adapter with the method
+    ``running_model`` brings its own. Raises AdapterError for any other,
     and MissingDependencyError without torch.
     """
     checkpoint = reading.checkpoint
@@ -96,6 +99,9 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
             "merge it with peft (merge_and_unload), save the model and pass its folder",
         )
     native = is_native(checkpoint) or is_research(checkpoint)
+    brought = None if native else _brought(reading)
+    if brought is not None:
+        return AdapterRunner(reading.adapter, brought)
     if not native and not runs_in_transformers(checkpoint.path, checkpoint.config):
         raise AdapterError(
             f"the adapter {reading.adapter} brings no model that can run; expected a native or "
@@ -105,6 +111,16 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError("running a model needs torch", "pip install torch")
     return ByteRunner(checkpoint) if native else TransformersRunner(checkpoint, allow_pickle)
+
+
+def _brought(reading: Reading) -> Any | None:
+    """The model that the adapter itself makes of its reading; None where it brings none."""
+    for entry in registrations():
+        if entry.adapter is not None and entry.adapter.name == reading.adapter:
+            reader = getattr(entry.adapter, "reader", entry.adapter)  # a map stands for a class
+            make = getattr(reader, "running_model", None)
+            return None if make is None else make(reading)
+    return None
 
 
 def missed_layers(model: Runner) -> dict[int, str]:
