@@ -29,6 +29,28 @@ def require_whole(value: Any, name: str) -> None:
         raise UsageError(f"{name} is {_said(value)}; expected a whole number", "pass an int")
 
 
+def require_number(value: Any, name: str) -> None:
+    """Raises UsageError where ``value`` is no number."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise UsageError(f"{name} is {_said(value)}; expected a number", "pass a float")
+
+
+def require_texts(values: Any, name: str) -> None:
+    """Raises UsageError where ``values`` are not several texts; a single text is not several."""
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    if not several or not all(isinstance(value, str) for value in values):
+        raise UsageError(
+            f"{name} is {_said(values)}; expected several texts", f"for example {name}=[...]"
+        )
+
+
+def require_choice(value: Any, choices: Iterable[str], name: str) -> None:
+    """Raises UsageError where ``value`` is none of ``choices``."""
+    known = [str(choice) for choice in choices]
+    if not isinstance(value, str) or value not in known:
+        raise UsageError(f"{name} is {_said(value)}; expected {' or '.join(known)}", "pass one")
+
+
 def require_lengths(values: Any) -> None:
     """Raises UsageError where ``values`` are not whole numbers of tokens, several of them."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):

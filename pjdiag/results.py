@@ -195,6 +195,8 @@ class Result:
     @classmethod
     def from_json(cls, text: str) -> Result:
         """The result that ``to_json`` wrote. Raises DataError for anything else."""
+        if not isinstance(text, str | bytes):
+            raise DataError(f"the result is {type(text).__name__}; expected JSON text", WRITTEN_BY)
         return cls.from_dict(parsed(text))
 
     @classmethod

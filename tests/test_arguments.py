@@ -19,7 +19,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "compare": (lambda: pjdiag.compare(SAMPLE, 6), "the checkpoint is int"),
     "gate": (lambda: pjdiag.gate(5, require=["mass.mean_order[fj] < 1"]), "the checkpoint is int"),
     "policy": (lambda: pjdiag.gate(SAMPLE, 5), "the policy is int"),
-    "require": (lambda: pjdiag.gate(SAMPLE, require="mass.mean_order[fj] < 1"), "require is text"),
+    "require": (lambda: pjdiag.gate(SAMPLE, require="mass.mean_order[fj] < 1"), "require is "),
     "baseline": (
         lambda: pjdiag.gate(SAMPLE, require=["mass.mean_order[fj] < 1"], baseline=5),
         "the baseline is int",
@@ -31,6 +31,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "lengths object": (lambda: pjdiag.verify(SAMPLE, object()), "lengths is "),
     "data": (lambda: pjdiag.nll(SAMPLE, object()), "data is object; expected a path"),
     "train length": (lambda: pjdiag.read(SAMPLE, train_length="abc"), "train length is 'abc'"),
+    "number of comparisons": (lambda: pjdiag.gate(SAMPLE, require=[5]), "require is [5]"),
+    "diagnostics": (lambda: pjdiag.compare(SAMPLE, SAMPLE, diagnostics="mass"), "diagnostics is "),
+    "coverage": (lambda: pjdiag.read(SAMPLE, min_coverage="a"), "min_coverage is 'a'"),
+    "weights": (lambda: pjdiag.energy(SAMPLE, [64], "foo"), "expected uniform or causal"),
+    "report data": (lambda: pjdiag.report(SAMPLE, 5), "data is int"),
     "result": (lambda: pjdiag.Result.read(object()), "the result is object"),
 }
 

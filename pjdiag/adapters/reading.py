@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pjdiag.adapters.live_modules import live_modules
 from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
 from pjdiag.adapters.registry import detect, registrations
-from pjdiag.arguments import require_whole
+from pjdiag.arguments import require_number, require_whole
 from pjdiag.errors import InconclusiveError, UsageError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def read(
             require_whole(length, name)
         if length is not None and length < 2:
             raise UsageError(f"{name} is {length}; expected at least 2 tokens", "pass a larger one")
+    require_number(min_coverage, "min_coverage")
     known = registrations()
     adapter, match = live_modules(checkpoint) or detect(checkpoint, known)
     stated = (

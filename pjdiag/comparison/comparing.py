@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pjdiag.arguments import require_lengths, require_texts
 from pjdiag.comparison import structure
 from pjdiag.comparison.inputs import Input, Source, inputs
 from pjdiag.comparison.matching import SUMS, Level, pairs, shared_level, summed_heads
@@ -59,6 +60,10 @@ def compare(
     >>> len(same.rows) > 100, {row["difference"] for row in same.select(figure="sector_share")}
     (True, {0.0})
     """
+    if diagnostics is not None:
+        require_texts(diagnostics, "diagnostics")
+    if lengths is not None:
+        require_lengths(lengths)
     reading = {
         "allow_pickle": allow_pickle,
         "merge_base": merge_base,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pjdiag.adapters.protocol import Layer, MultiplicativeSpectrum, Reading
+from pjdiag.arguments import require_choice
 from pjdiag.diagnostics.energy_squares import (
     Key,
     Measure,
@@ -69,6 +70,7 @@ def energy(
     UsageError for a length below 2.
     """
     train_length = require_train_length(reading)
+    require_choice(lag_weights, LagWeights, "lag_weights")
     measure = Measure(LagWeights(lag_weights), centred)
     windows = check_lengths(lengths if lengths is not None else [train_length])
     sound = sound_heads(reading, spectra=False)

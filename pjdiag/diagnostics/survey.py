@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.arguments import require_path
 from pjdiag.diagnostics.kernel_curves import KernelCurves, kernel_curves
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.progress import Progress
@@ -68,6 +69,8 @@ def survey(
     UsageError for such a length below 2, and DataError where there is no file ``data``.
     """
     chosen = list(check_lengths(lengths)) if lengths is not None else _windows(reading)
+    if data is not None:
+        require_path(data, "data")
     if data is not None and not Path(data).is_file():
         raise DataError(f"{str(data)!a} is not a file", "pass a text, or leave it out")
     plan = _plan(reading, data, chosen, decision, seed, allow_pickle)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pjdiag import adapters
 from pjdiag.adapters import Reading
-from pjdiag.arguments import require_path
+from pjdiag.arguments import require_path, require_texts
 from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.diagnostics.progress import Progress, no_progress
-from pjdiag.errors import UsageError
 from pjdiag.gate.baseline import DEFAULT_TOLERANCE, parse_tolerance, read_baseline
 from pjdiag.gate.policy import Policy
 from pjdiag.gate.policy_file import load_policy, required, with_rules
@@ -49,8 +48,7 @@ def gate(
     for given, name in ((policy, "the policy"), (data, "data"), (baseline, "the baseline")):
         if given is not None:
             require_path(given, name)
-    if isinstance(require, str):
-        raise UsageError("require is text; expected several comparisons", "require=[...]")
+    require_texts(require, "require")
     stated = Policy() if policy is None else load_policy(Path(policy))
     stated = with_rules(stated, required(require))
     if data is not None:
@@ -65,7 +63,7 @@ def gate(
         stated,
         today=datetime.now(UTC).date() if today is None else today,
         baseline=None if baseline is None else read_baseline(Path(baseline)),
-        tolerance=parse_tolerance(tolerance),
+        tolerance=parse_tolerance(str(tolerance)),
         min_coverage=min_coverage,
         allow_pickle=allow_pickle,
         progress=progress,
