@@ -169,6 +169,10 @@ class ArchitectureMap:
     """The flag without which there is no window."""
     pattern: str = ""
     """The field with the period of full layers where ``layer_types`` is missing."""
+    period: int = 0
+    """That period where the class fixes it, and reads no field; 0: it does not."""
+    sliding_before: str = ""
+    """The field with the number of first layers that the period is for; the others are full."""
     full_layer: str = "last"
     """``last`` or ``first`` of each period."""
     shared_kv: str = ""
@@ -232,8 +236,8 @@ def _typed(name: str, value: Any, annotation: str) -> Any:
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
             raise TypeError(f"{name} is {value!r}; expected a list of strings")
         return tuple(value)
-    expected: dict[str, Any] = {"str": str, "bool": bool, "float": int | float}
+    expected: dict[str, Any] = {"str": str, "bool": bool, "float": int | float, "int": int}
     kind = expected.get(annotation, Mapping | None)
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (annotation == "int" and isinstance(value, bool)):
         raise TypeError(f"{name} is {value!r}; expected {annotation}")
     return value

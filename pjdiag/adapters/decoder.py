@@ -12,6 +12,7 @@ from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.geometry import Geometry, geometry_of, layer_geometry
 from pjdiag.adapters.layer_prefix import layer_prefix
 from pjdiag.adapters.layer_tensors import LayerTensors, read_projections
+from pjdiag.adapters.map_rope import rope_defaults
 from pjdiag.adapters.model_type import match_reason
 from pjdiag.adapters.protocol import Layer, Loaded, Match, Part, SkippedLayer, Sourced
 from pjdiag.adapters.qk_norms import (
@@ -21,7 +22,7 @@ from pjdiag.adapters.qk_norms import (
     not_relative,
     why_approximate,
 )
-from pjdiag.adapters.rope_config import CONTAINERS, LENGTH_FIELDS, ORIGINAL_LENGTH
+from pjdiag.adapters.rope_config import CONTAINERS, ORIGINAL_LENGTH
 from pjdiag.adapters.rope_fields import (
     RopeDefaults,
     RopeFields,
@@ -30,7 +31,14 @@ from pjdiag.adapters.rope_fields import (
     train_length,
 )
 from pjdiag.adapters.rotary_part import backwards, rotary_part
-from pjdiag.adapters.schedule import CHUNKED, LayerKind, layer_count, layer_kinds, shared_keys
+from pjdiag.adapters.schedule import (
+    CHUNKED,
+    LayerKind,
+    layer_count,
+    layer_kinds,
+    shared_keys,
+    unread_period,
+)
 from pjdiag.adapters.stored_frequencies import StoredFrequencies
 
 if TYPE_CHECKING:
@@ -155,27 +163,7 @@ class DecoderAdapter:
 
     def rope_defaults(self, fields: ConfigFields) -> RopeDefaults:
         """What the architecture's configuration class fills in."""
-        return RopeDefaults(
-            theta=fields.defaults.get("rope_theta"),
-            theta_by_layer_type=self.map.theta_by_layer_type or {},
-            partial_rotary_factor=self.map.partial_rotary_factor,
-            partial_fields=self.map.partial_fields,
-            source=self.map.defaults_source,
-            max_position_embeddings=fields.defaults.get("max_position_embeddings"),
-            length_fields=(*self.map.train_length_fields, *LENGTH_FIELDS),
-            original_length=None
-            if self.map.rope_parameters
-            else fields.defaults.get("original_max_position_embeddings"),
-            theta_fields=self.map.theta_fields,
-            reads_mscale_all_dim=self.map.reads_mscale_all_dim,
-            scaled_layer_types=self.map.scaled_layer_types or None,
-            parameters=self.map.rope_parameters or {},
-            reader=self.map.rope_reader,
-            keyed=self.map.keyed_rope,
-            theta_fields_by_layer_type=self.map.theta_fields_by_layer_type,
-            rotary_dim_fields=self.map.rotary_dim_fields,
-            class_name=self.name,
-        )
+        return rope_defaults(self.map, self.name, fields)
 
     def scale(self, fields: ConfigFields, geometry: Geometry) -> Sourced[float]:
         """The factor on the logits, before any correction of the rotary rule."""
@@ -236,6 +224,7 @@ class DecoderAdapter:
                 *self.notes(tensors.checkpoint, fields, kind),
                 *(rope.warnings if rope else ()),
                 *tensors.without_norm(),
+                *unread_period(mapped, fields),
             ),
         )
 

@@ -22,6 +22,8 @@ OTHER_KINDS = {
     "moe": "no attention",
     "mlp": "no attention",
 }
+PATTERN = "sliding_window_pattern"
+"""The usual name of the period of full layers."""
 MOST_LAYERS = 10_000
 EVERY_KEY = "architecture: every earlier key"
 LISTS = "correct config.json, or take the file of the original checkpoint"
@@ -159,12 +161,33 @@ def _layer_types(
         first = fields.whole(mapped.first_sliding)
         start = num_layers if first.value is None else first.value
         return Sourced([SLIDING if i >= start else FULL for i in range(num_layers)], first.source)
-    period = fields.whole(mapped.pattern) if mapped.pattern else Sourced(None, "unknown")
-    if not period.value:
+    period = _period(mapped, fields)
+    if not period.value or (mapped.window_switch and not windowed):
         return _unlisted(mapped, fields, num_layers)
     full = period.value - 1 if mapped.full_layer == "last" else 0
-    types = [FULL if i % period.value == full else SLIDING for i in range(num_layers)]
+    until = fields.whole(mapped.sliding_before).value if mapped.sliding_before else None
+    stop = num_layers if until is None else until
+    types = [FULL if i % period.value == full or i >= stop else SLIDING for i in range(num_layers)]
     return Sourced(types, period.source)
+
+
+def _period(mapped: ArchitectureMap, fields: ConfigFields) -> Sourced[int | None]:
+    """Every which layer is full, where the kinds are not listed; None or 0: nothing tells."""
+    if mapped.pattern:
+        return fields.whole(mapped.pattern)
+    return Sourced(mapped.period, f"architecture: one layer in {mapped.period} is full")
+
+
+def unread_period(mapped: ArchitectureMap, fields: ConfigFields) -> list[str]:
+    """A warning for a stated period of full layers that the class does not read."""
+    stated = fields.config.get(PATTERN)
+    listed = fields.entries(*mapped.layer_types).value is not None
+    if listed or not mapped.period or mapped.pattern or stated in (None, mapped.period):
+        return []
+    return [
+        f"config: {PATTERN} is {shown(stated)[1:-1]}; {mapped.name} does not read it: one layer "
+        f"in {mapped.period} is full"
+    ]
 
 
 def _unlisted(mapped: ArchitectureMap, fields: ConfigFields, num_layers: int) -> Sourced[list[str]]:

@@ -59,13 +59,16 @@ BOTH_WAYS = "all"
 """``use_bidirectional_attention`` of an encoder; with ``vision`` text stays causal."""
 
 
-def halved(kind: LayerKind) -> LayerKind:
-    """The kind with the window that the class makes of the stated one where it looks both ways."""
+def halved(kind: LayerKind, more: int = 0) -> LayerKind:
+    """The kind with the window that the class makes of the stated one where it looks both ways.
+
+    ``more`` keys beyond half of it on each side; the token itself is counted.
+    """
     window = kind.window
     if window.value is None:
         return kind
-    note = f"{window.source} // 2 + 1, on each side"
-    return replace(kind, window=Sourced(window.value // 2 + 1, note))
+    note = f"{window.source} // 2 + {1 + more}, on each side"
+    return replace(kind, window=Sourced(window.value // 2 + 1 + more, note))
 
 
 class Gemma4Adapter(DecoderAdapter):
@@ -98,7 +101,8 @@ class Gemma4Adapter(DecoderAdapter):
     ) -> Layer:
         """One layer; an encoder's window is half of the stated one, on each side."""
         if fields.get("use_bidirectional_attention").value == BOTH_WAYS:
-            kind = halved(kind)
+            # Its mask includes the key at the distance of the window, which others leave out.
+            kind = halved(kind, more=1)
         return super().layer(index, kind, geometry, fields, tensors, rope)
 
     def causal(self, checkpoint: Checkpoint, fields: ConfigFields) -> Sourced[bool]:

@@ -113,7 +113,7 @@ def test_a_layer_without_attention_says_what_it_is() -> None:
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers lists 2 layers"),
         ("gemma2", {"layer_types": "full_attention"}, "expected a list"),
         ("gemma2", {"sliding_window": 0}, "sliding_window is 0"),
-        ("gemma2", {"sliding_window_pattern": -6}, "sliding_window_pattern is -6"),
+        ("cohere2", {"sliding_window_pattern": -6}, "sliding_window_pattern is -6"),
         ("flint", {}, "states no layer_types"),
         (
             "llama4",

@@ -99,7 +99,7 @@ def said(mine: Spectrum, spelling: dict[str, Any]) -> bool:
     return any(word in text for text in mine.told for word in words(spelling))
 
 
-@pytest.mark.parametrize("case", SWEPT, ids=lambda case: type(case.config).__name__)
+@pytest.mark.parametrize("case", SWEPT[::2], ids=lambda case: type(case.config).__name__)
 def test_some_spellings_read_as_the_class_takes_them(case: Case) -> None:
     names = list(SPELLINGS)[SWEPT.index(case) % EVERY :: EVERY]
     answers = {name: compared(case, SPELLINGS[name]) for name in names}
