@@ -105,7 +105,7 @@ def test_ids_outside_the_vocabulary(capsys: Any, checkpoint: Path, tmp_path: Pat
     assert "the token id 300" in ran.err
 
 
-def test_an_unknown_train_length_is_asked_for(
+def test_without_a_train_length_the_sector_fit_is_left_out(
     capsys: Any, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pjdiag.adapters.protocol import Sourced
@@ -113,9 +113,12 @@ def test_an_unknown_train_length_is_asked_for(
 
     silent = Sourced(None, "unknown")
     monkeypatch.setattr(PJRopeAdapter, "train_length", lambda *_: silent)
-    ran = run(capsys, "kernel", checkpoint, "--data", held_out_text())
-    assert ran.code == 2
-    assert "--train-length" in ran.err
+    options = ("--data", held_out_text(), "--length", "64", "--no-controls")
+    ran = run(capsys, "kernel", checkpoint, *options)
+    assert ran.code == 0
+    assert "the training length is not known: no sector fit" in " ".join(ran.out.split())
+    assert "rapidity recency" in ran.out
+    assert "Sector fit" not in ran.out
 
 
 def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:

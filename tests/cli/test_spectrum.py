@@ -87,10 +87,10 @@ def test_data_adds_the_norms_of_queries_and_keys(capsys, tmp_path):
     assert all(row["data_mass"] > 0 for row in loaded["rows"])
 
 
-def test_a_model_that_cannot_run_is_one_line(capsys, tmp_path):
+def test_a_text_for_a_model_without_a_tokenizer_is_one_line(capsys, tmp_path):
     ran = run(
         capsys, "spectrum", DATA / "rope_alibi.pt", "--allow-pickle", "--data", DATA / "full.pt"
     )
     assert ran.code == 2
     assert ran.err.count("\n") == 1
-    assert "brings no model that can run" in ran.err
+    assert "a jordan checkpoint has no tokenizer to read" in ran.err

@@ -5,6 +5,7 @@ The log of an attention probability is the logit less a row effect, which the re
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,21 @@ def test_learned_positions_bound_the_window(tmp_path: Path) -> None:
     assert measure(folder, text, length=64).provenance["length"] == 64
     longer = pjdiag.read(folder, train_length=72)
     assert pjdiag.kernel(longer, text, controls=False).provenance["length"] == 64
+
+
+def test_a_decoder_that_states_no_train_length(tmp_path: Path) -> None:
+    """BLOOM's ALiBi has none: everything but the sector fit is measured."""
+    model = Tiny("BloomConfig", "BloomForCausalLM", {"n_layer": 2, "n_head": 4}).build()
+    folder = saved(model, tmp_path / "m")
+    config = json.loads((folder / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert pjdiag.read(folder).train_length.value is None
+    data, ids = ids_file(tmp_path, padded=False)
+    result = measure(folder, data)
+    assert sum("no sector fit" in text for text in result.warnings) == 1
+    assert {row["group"] for row in result.rows} == {None}
+    check(result, eager_logs(model, ids))
+    told = measure(pjdiag.read(folder, train_length=32), data)
+    assert {"affine", "total"} <= {row["group"] for row in told.rows}
+    assert not [text for text in told.warnings if "no sector fit" in text]

@@ -40,7 +40,8 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
         first = here[0]
         made.append(_shape_table(first, where))
         made.append(_scope_table([place for place in here if place.rows], where))
-        if all_rows or len(here) == 1:
+        fitted = any(row["group"] is not None for row in first.rows)
+        if fitted and (all_rows or len(here) == 1):
             made.append(_group_table(first, where))
         if all_rows or first.scope == Scope.HEAD:
             made.append(_curve_table(first, where))
