@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pjdiag.models.running import RunningAttention
 
 Floats = NDArray[np.float64]
+Ends = tuple[float | None, float | None]
 
 QUERIES = 32
 """Queries of a batch whose attention is compared, at least one a window."""
@@ -118,16 +119,23 @@ def length_rows(run: LengthRun, ledger: Ledger) -> LengthRows:
     if not all(np.isfinite(_array(found)).all() for found in losses if found is not None):
         return LengthRows([], [], overflow=True)
     windows = sum(len(starts) for _, starts in finished)
-    for target in run.targets:
-        deltas = _deltas(run, ledger, target)
+    by_target = {target.name: _deltas(run, ledger, target) for target in run.targets}
+    for name, deltas in by_target.items():
         if deltas is not None and not np.isfinite(deltas).all():
             at = f"at {run.plan.length} tokens"
-            warnings.append(f"without {target.name} or under its control the model overflows {at}")
-            deltas = None
-        moved = _attention(run, ledger, target)
-        if deltas is None and moved is None:
+            warnings.append(f"without {name} or under its control the model overflows {at}")
+            by_target[name] = None
+    intervals = _intervals(run, by_target)
+    for target in run.targets:
+        changed, moved = by_target[target.name], _attention(run, ledger, target)
+        if changed is None and moved is None:
             continue  # nothing of it is finished
-        rows.append(_row(run, target, deltas, moved, windows))
+        figures: dict[str, Any] = {"attention_kl": moved, "windows": windows}
+        if changed is not None:
+            figures |= _loss_figures(changed, intervals[target.name])
+        tokens = figures["windows"] * run.plan.length
+        shared = {"removed": target.removal.name, "eval_length": run.plan.length, "tokens": tokens}
+        rows.append(target.group.row(**{**BLANK, **shared, **figures}))
     return LengthRows(rows, warnings)
 
 
@@ -165,24 +173,30 @@ def _attention(run: LengthRun, ledger: Ledger, target: Target) -> float | None:
     return total / windows if windows else None
 
 
-def _row(
-    run: LengthRun, target: Target, deltas: Floats | None, moved: float | None, windows: int
-) -> Row:
-    figures: dict[str, Any] = {"attention_kl": moved}
-    if deltas is not None:
-        windows = len(deltas)
-        (low, high), control = bootstrap_interval(deltas, run.seed, run.plan.length)
-        figures |= {
-            "loo_delta_nll": float(deltas[:, 0].mean()),
-            "ci_low": low,
-            "ci_high": high,
-            "control_delta_nll": float(deltas[:, 1].mean()),
-            "control_low": control[0],
-            "control_high": control[1],
-        }
-    counts = {"windows": windows, "tokens": windows * run.plan.length}
-    removed = {"removed": target.removal.name, "eval_length": run.plan.length}
-    return target.group.row(**{**BLANK, **removed, **figures, **counts})
+def _intervals(run: LengthRun, by_target: Mapping[str, Floats | None]) -> dict[str, list[Ends]]:
+    """Intervals of both columns of each target; those over as many windows share their draw."""
+    found: dict[str, list[Ends]] = {}
+    known = {name: deltas for name, deltas in by_target.items() if deltas is not None}
+    for size in {len(deltas) for deltas in known.values()}:
+        names = [name for name, deltas in known.items() if len(deltas) == size]
+        columns = np.concatenate([known[name] for name in names], axis=1)
+        ends = bootstrap_interval(columns, run.seed, run.plan.length)
+        found |= {name: ends[2 * n : 2 * n + 2] for n, name in enumerate(names)}
+    return found
+
+
+def _loss_figures(deltas: Floats, intervals: Sequence[Ends]) -> dict[str, Any]:
+    (low, high), (control_low, control_high) = intervals
+    removed, control = deltas.mean(axis=0).tolist()
+    return {
+        "loo_delta_nll": removed,
+        "ci_low": low,
+        "ci_high": high,
+        "control_delta_nll": control,
+        "control_low": control_low,
+        "control_high": control_high,
+        "windows": len(deltas),
+    }
 
 
 def _array(values: Any) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -44,95 +45,97 @@ def attention_kl(
     >>> attention_kl(seen, [lost], torch.tensor([[1]])).round(6).tolist()
     [[0.110944]]
     """
-    heads = seen.queries.shape[1]
-    total = torch.zeros(len(changes), heads, dtype=torch.float64)
-    for window, positions in _pieces(seen, queries):
-        rows = _Rows.of(seen, window, positions)
-        before = rows.logits(rows.queries, seen)
+    total = torch.zeros(len(changes), seen.queries.shape[1], dtype=torch.float64)
+    for windows, positions in _pieces(seen, queries):
+        rows = _Rows.of(seen, windows, positions)
+        before = rows.logits(seen)
         weights = before.softmax(-1)
         for index, change in enumerate(changes):
-            lost = rows.lost(change, seen, before)
-            total[index] += _divergence(before, weights, lost).sum(-1)
+            lost = rows.lost(change, seen)
+            total[index] += _divergence(before, weights, lost).sum((0, 2))
     found: NDArray[np.float64] = (total / queries.numel()).numpy()
     return found
 
 
-def _pieces(seen: RunningAttention, queries: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """One window after the other, its queries in parts."""
+def _pieces(seen: RunningAttention, queries: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Some windows at once, or of a long one some of its queries."""
     heads, length = seen.queries.shape[1:3]
     at_once = max(1, ELEMENTS // (heads * length))
-    for window, positions in enumerate(queries):
-        for part in positions.split(at_once):
-            yield window, part
+    windows = max(1, at_once // queries.shape[1])
+    for first in range(0, len(queries), windows):
+        chosen = slice(first, first + windows)
+        for part in torch.split(queries[chosen], at_once, dim=1):
+            yield chosen, part
 
 
+@dataclass(frozen=True)
 class _Rows:
-    """Some rows of one window's logits: n queries against all keys."""
+    """Rows of the logits of B windows: n queries of each against all keys."""
 
-    def __init__(self, queries: Tensor, keys: Tensor, lags: Tensor, keep: Tensor) -> None:
-        self.queries = queries
-        """``[H, n, D]``."""
-        self._keys = keys
-        """``[H, T, D]``."""
-        self._lags = lags
-        """``[n, T]``."""
-        self._keep = keep
-        """``[n, T]``."""
+    queries: Tensor
+    """``[B, H, n, D]``."""
+    keys: Tensor
+    """``[B, H, T, D]``."""
+    lags: Tensor
+    """``[B, n, T]``."""
+    keep: Tensor
+    """``[B, 1, n, T]``."""
 
     @classmethod
-    def of(cls, seen: RunningAttention, window: int, positions: Tensor) -> _Rows:
-        """The rows of ``positions`` in ``window``."""
-        queries = seen.queries[window][:, positions].double()
-        keys = seen.keys[window].double()
-        length = keys.shape[1]
-        lags = positions[:, None] - torch.arange(length)
+    def of(cls, seen: RunningAttention, windows: slice, positions: Tensor) -> _Rows:
+        """The rows of ``positions`` ``[B, n]``."""
+        length = seen.keys.shape[2]
+        index = positions[:, None, :, None].expand(-1, seen.queries.shape[1], -1, 1)
+        every = seen.queries[windows]
+        queries = every.gather(2, index.expand(-1, -1, -1, every.shape[-1])).double()
+        keys = seen.keys[windows].double()
+        lags = positions[..., None] - torch.arange(length)
         keep = lags >= 0 if seen.causal else torch.ones_like(lags, dtype=torch.bool)
         if seen.window is not None:
             keep = keep & (lags.abs() < seen.window)
         if seen.present is not None:
-            keep = keep & seen.present[window]
-        groups = queries.shape[0] // keys.shape[0]
-        return cls(queries, keys.repeat_interleave(groups, dim=0), lags, keep)
+            keep = keep & seen.present[windows, None]
+        groups = queries.shape[1] // keys.shape[1]
+        return cls(queries, keys.repeat_interleave(groups, dim=1), lags, keep[:, None])
 
-    def logits(self, queries: Tensor, seen: RunningAttention) -> Tensor:
-        """``[H, n, T]``, minus infinity where a key is not seen."""
-        found = self._products(queries, seen)
+    def logits(self, seen: RunningAttention) -> Tensor:
+        """``[B, H, n, T]``, minus infinity where a key is not seen."""
+        found = self._products(self.queries, seen)
         bias = self._by_lag(seen.bias_by_lag, seen.bias_ahead)
-        return (found if bias is None else found + bias).masked_fill(~self._keep, -torch.inf)
+        return (found if bias is None else found + bias).masked_fill(~self.keep, -torch.inf)
 
-    def lost(self, change: LayerChange, seen: RunningAttention, before: Tensor) -> Tensor:
-        """What the logits lose, ``[H, n, T]``; 0 where a key is not seen."""
-        total = torch.zeros_like(before)
+    def lost(self, change: LayerChange, seen: RunningAttention) -> Tensor:
+        """What the logits lose, ``[B, H, n, T]``; 0 where a key is not seen."""
+        total: Tensor | float = 0.0
         if change.channels is not None:
-            left = change.products(self.queries[None], self._keys[None], self._keys[None])[0][0]
-            total += self._products(self.queries, seen) - self._products(left, seen)
-        bias = (
-            self._by_lag(seen.bias_by_lag, seen.bias_ahead)
-            if change.whole_bias
-            else self._by_lag(change.line, None)
-        )
+            left = change.products(self.queries, self.keys, self.keys)[0]
+            total = self._products(self.queries, seen) - self._products(left, seen)
+        behind, ahead = change.line, None
+        if change.whole_bias:
+            behind, ahead = seen.bias_by_lag, seen.bias_ahead
+        bias = self._by_lag(behind, ahead)
         if bias is not None:
-            total += bias * change.heads[:, None, None]
-        return total.masked_fill(~self._keep, 0.0)
+            total = total + bias * change.heads[:, None, None]
+        return torch.as_tensor(total, dtype=torch.float64).masked_fill(~self.keep, 0.0)
 
     def _products(self, queries: Tensor, seen: RunningAttention) -> Tensor:
-        found = seen.scale * queries @ self._keys.mT
+        found = seen.scale * queries @ self.keys.mT
         return found if seen.softcap is None else seen.softcap * torch.tanh(found / seen.softcap)
 
     def _by_lag(self, behind: Tensor | None, ahead: Tensor | None) -> Tensor | None:
-        """``[H, n, T]``; 0 for keys ahead where ``ahead`` is None."""
+        """``[B, H, n, T]``; 0 for keys ahead where ``ahead`` is None."""
         if behind is None and ahead is None:
             return None
-        sides = ((behind, self._lags), (ahead, -self._lags))
+        sides = ((behind, self.lags), (ahead, -self.lags))
         zero = torch.zeros((), dtype=torch.float64)
         past, future = (
             zero if line is None else line.double()[:, lags.clamp(min=0)] for line, lags in sides
         )
-        return torch.where(self._lags >= 0, past, future)
+        return torch.where(self.lags >= 0, past, future).transpose(0, 1)
 
 
 def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:
-    """``[H, n]``: ``KL(softmax b || softmax(b - C)) = E[C] + log E[e^{-C}]``, all ``[H, n, T]``.
+    """``KL(softmax b || softmax(b - C)) = E[C] + log E[e^{-C}]`` over the last axis.
 
     C is centred on its mean. A small one is summed without its first order, which cancels; under
     a large one keys count whose weight was too small for a number.

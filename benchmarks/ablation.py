@@ -1,0 +1,95 @@
+"""Everything removed in turn from the shipped sample, in passes of the unchanged model.
+
+``python benchmarks/ablation.py`` reads the held-out excerpt at 128 tokens (640 windows) and at
+2,048 (40 windows); ``--quick`` reads an eighth of them. The peer is one plain pass of the same
+model over the same windows, in the same process, before and after. What is measured is the whole
+diagnostic: reading the checkpoint, the estimate, every removal and every control, the divergence
+of the attention, and the intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from timing import judge
+
+WINDOWS = {128: 640, 2048: 40}
+
+MEASURED = """
+import json, resource, sys, time
+import numpy as np
+import pjdiag
+from pjdiag.checkpoint.native import load_model
+from pjdiag.models.evaluation import evaluate
+from pjdiag.samples import held_out_text
+
+length, windows, batch = int(sys.argv[1]), int(sys.argv[2]), 16384 // int(sys.argv[1])
+data = np.fromfile(held_out_text(), dtype=np.uint8)
+starts = np.arange(windows) * length
+tokens = data[starts[:, None] + np.arange(length + 1)]
+
+
+def plain():
+    started = time.process_time()
+    losses = [evaluate(model, tokens[n : n + batch]).losses for n in range(0, windows, batch)]
+    return time.process_time() - started, float(np.concatenate(losses).mean())
+
+
+model = load_model(pjdiag.load(pjdiag.sample()))
+evaluate(model, tokens[:2])
+before, loss = plain()
+started = time.process_time()
+found = pjdiag.loo(pjdiag.sample(), held_out_text(), lengths=[length], windows=windows)
+spent = time.process_time() - started
+after, _ = plain()
+print(json.dumps({
+    "pass": (before + after) / 2,
+    "spent": spent,
+    "removals": len(found.rows),
+    "gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+}))
+"""
+
+
+def once(length: int, windows: int, threads: int) -> dict[str, Any]:
+    """CPU seconds of a plain pass and of the diagnostic."""
+    found: dict[str, Any] = json.loads(
+        subprocess.check_output(
+            [sys.executable, "-c", MEASURED, str(length), str(windows)],
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
+    )
+    return found
+
+
+def main() -> int:
+    """0 where the target is met at every length."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    met = True
+    for length, windows in WINDOWS.items():
+        count = windows // 8 if asked.quick else windows
+        runs = [once(length, count, asked.threads) for _ in range(asked.rounds)]
+        passes = 2 * runs[0]["removals"]
+        print(f"{count} windows of {length:,} tokens; {passes // 2} removals, as many controls")
+        one, spent = (statistics.median(run[name] for run in runs) for name in ("pass", "spent"))
+        peak = max(run["gigabytes"] for run in runs)
+        print(f"  one pass {one:.2f} s CPU, everything {spent:.2f} s CPU, peak {peak:.2f} GB")
+        ratios = [run["spent"] / run["pass"] for run in runs]
+        spread = f"{asked.rounds} rounds, {min(ratios):.1f} to {max(ratios):.1f} plain passes"
+        met &= judge(spread, statistics.median(ratios), passes + 1)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
