@@ -82,7 +82,10 @@ def test_data_adds_the_norms_of_queries_and_keys(capsys, tmp_path):
     assert ran.code == 0
     assert "; on the data " in " ".join(ran.out.split())
     assert "|q|" in ran.out
+    by_head = run(capsys, "spectrum", path, "--data", text, "--by", "head").out
     loaded = json.loads(run(capsys, "spectrum", path, "--data", text, "-o", "json").out)
+    assert "flat" in by_head
+    assert all(0 < row["flatness"] <= 1 for row in loaded["rows"])
     assert loaded["provenance"]["unit"] == "byte"
     assert all(row["data_mass"] > 0 for row in loaded["rows"])
 

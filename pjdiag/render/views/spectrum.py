@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title, places
-from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell, share_cell
+from pjdiag.render.tables import BLANK, Cell, Header, Table, bare_share, figure_cell, share_cell
 from pjdiag.results import Result, Row
 from pjdiag.terms import LOCAL_WAVELENGTH, Band, Scope
 
@@ -26,6 +26,10 @@ BINS_NOTE = "mass in logits, from the weights; a wavelength is the tokens of a f
 NORMS = {"query_norm": "|q|\non data", "key_norm": "|k|\non data"}
 DATA_NOTE = (
     "; |q| and |k| are RMS norms over tokens and heads, share on data is that of their product"
+)
+FLAT_NOTE = (
+    "; flat: part of the mean |r_c|^2 that is |mean r_c|^2, in the band where it is lowest; 100% "
+    "is a pure Fourier character"
 )
 BANDS_NOTE = "local: below 16 tokens; beyond training: longer than the training length"
 
@@ -160,11 +164,13 @@ def _band_table(found: Sequence[Place]) -> Table:
     every = [bands(place.rows) for place in found]
     names = [name for name in BAND_TITLES if any(name in each for each in every)]
     mechanisms = {row["mechanism"] for place in found for row in place.rows} - {None}
+    flat = any(_least_flat(each) is not None for each in every)
     headers = (
         Header("scope", key=True),
         *((Header("mechanism", key=True),) if len(mechanisms) > 1 else ()),
         *(Header(BAND_TITLES[name], numeric=True) for name in names),
         Header("mass", numeric=True),
+        *((Header("flat\non data", numeric=True),) if flat else ()),
     )
     lines = tuple(
         (
@@ -172,10 +178,18 @@ def _band_table(found: Sequence[Place]) -> Table:
             *((Cell(_mechanism(place)),) if len(mechanisms) > 1 else ()),
             *(_band_cell(each.get(name)) for name in names),
             figure_cell(sum(row["mass"] for row in each.values())),
+            *((_known(bare_share, _least_flat(each)),) if flat else ()),
         )
         for place, each in zip(found, every, strict=True)
     )
-    return Table("Share of the rotary mass by band", headers, lines, BANDS_NOTE)
+    note = BANDS_NOTE + (FLAT_NOTE if flat else "")
+    return Table("Share of the rotary mass by band", headers, lines, note)
+
+
+def _least_flat(by_band: Mapping[str, Row]) -> float | None:
+    """The lowest flatness of a scope's bands; None without data."""
+    found = [row.get("flatness") for row in by_band.values()]
+    return min((one for one in found if one is not None), default=None)
 
 
 def _channel_table(found: Sequence[Place]) -> Table:
@@ -183,6 +197,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
     numbered = any(row["channel"] is not None for _, row in rows)
     several = len({row["jet_order"] for _, row in rows}) > 1
     measured = _measured(found)
+    flat = any(row.get("flatness") is not None for _, row in rows)
     headers = (
         Header("scope", key=True, group=True),
         *((Header("channel", numeric=True, key=True),) if numbered else ()),
@@ -194,6 +209,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
         Header("share", numeric=True),
         *(Header(title, numeric=True) for title in NORMS.values() if measured),
         *((Header("share\non data", numeric=True),) if measured else ()),
+        *((Header("flat\non data", numeric=True),) if flat else ()),
     )
     lines = tuple(
         (
@@ -207,6 +223,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
             share_cell(row["share"]),
             *(_known(figure_cell, row[name]) for name in NORMS if measured),
             *((_known(share_cell, row["data_share"]),) if measured else ()),
+            *((_known(bare_share, row.get("flatness")),) if flat else ()),
         )
         for place, row in rows
     )
