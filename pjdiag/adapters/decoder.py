@@ -223,7 +223,7 @@ class DecoderAdapter:
             warnings=(
                 *self.notes(tensors.checkpoint, fields, kind),
                 *(rope.warnings if rope else ()),
-                *tensors.without_norm(),
+                *(tensors.without_norm() if parts else ()),
                 *unread_period(mapped, fields),
             ),
         )

@@ -58,9 +58,9 @@ def test_a_wrong_reading_breaks_the_contract(
     assert max(compared(short, tmp_path, found)) < TOLERANCE
     initial = DecoderAdapter.__init__
 
-    def mutated(self: DecoderAdapter, mapped: ArchitectureMap) -> None:
+    def mutated(self: DecoderAdapter, mapped: ArchitectureMap, where: str = "") -> None:
         fitting = short.config.model_type in mapped.model_types
-        initial(self, replace(mapped, **changes) if fitting else mapped)
+        initial(self, replace(mapped, **changes) if fitting else mapped, where)
 
     monkeypatch.setattr(DecoderAdapter, "__init__", mutated)
     assert max(compared(short, tmp_path, found)) > 100 * TOLERANCE
