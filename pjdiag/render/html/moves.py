@@ -21,6 +21,8 @@ from pjdiag.render.views.compare import traced_rows
 from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Scope, Sector
 
+SETTINGS = "inspect"
+"""What a model is built of has no course; its table tells it."""
 MOST_FIGURES = 4
 MOST_LINES = 7
 
@@ -37,8 +39,8 @@ def move_figures(result: Result) -> Iterator[Figure]:
     several = len({row.get("family") for row in place.rows}) > 1
     groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in traced_rows(place.rows):
-        if row["value_a"] is None and row["value_b"] is None:
-            continue  # told in words
+        if row["measured"] == SETTINGS:
+            continue
         parts = groups.setdefault((str(row["measured"]), str(row["figure"])), {})
         parts.setdefault(subject(row, family=several) or figure_title(row), []).append(row)
     for (measured, name), parts in list(groups.items())[:MOST_FIGURES]:
@@ -73,10 +75,9 @@ def _over(
     top = max(curves, key=lambda label: _moved(curves[label]))
     write = numbers.percent if kind_of(first) == "share" else numbers.figure
     ends = [write(value) for value in (curves[top][0], curves[top][-1])]
-    caption = (
-        f"{title} of {where} from {names[0]} to {names[-1]}: {top} moved most, from {ends[0]} to "
-        f"{ends[1]}."
-    )
+    moved = f"{top} moved most, from {ends[0]} to {ends[1]}"
+    caption = f"{title} of {where} from {names[0]} to {names[-1]}: "
+    caption += f"{moved if _moved(curves[top]) else 'the same at both ends'}."
     axis = "training step" if stepped else "checkpoint"
     kind = {} if stepped and len(others) > 1 else {"xaxis_type": "category"}
     unit = "share" if kind_of(first) == "share" else figure_title(first)

@@ -146,5 +146,15 @@ def test_two_checkpoints_are_bars_side_by_side(steps: list[Path]) -> None:
     assert [trace["name"] for trace in figures[0].traces] == ["step-0", "step-500"]
 
 
+def test_what_has_not_moved_is_not_said_to_have(steps: list[Path]) -> None:
+    captions = [figure.caption for figure in move_figures(pjdiag.compare(steps[0], steps[0]))]
+    assert captions
+    assert all(caption.endswith(": the same at both ends.") for caption in captions)
+
+
+def test_settings_have_a_table_and_no_course(steps: list[Path]) -> None:
+    assert list(move_figures(pjdiag.compare(*steps, diagnostics=["inspect"]))) == []
+
+
 def test_a_comparison_of_nothing_has_no_figure() -> None:
     assert list(move_figures(Result("compare", {}, {"checkpoints": []}, ()))) == []
