@@ -61,7 +61,8 @@ class LengthRun:
             steps.advance(weight)
             for target in self.targets if engine.predicts else ():
                 for kind in (REMOVED, CONTROL):
-                    without = partial(self._without, engine, tokens, target, kind)
+                    whole = ledger.figures[f"{name}/whole"]["losses"]
+                    without = partial(self._without, engine, tokens, target, kind, whole)
                     ledger.part(f"{name}/{target.name}/{kind}", without)
                     steps.advance(weight)
 
@@ -90,12 +91,19 @@ class LengthRun:
         return {"losses": None if losses is None else losses.mean(axis=1).tolist(), "kl": moved}
 
     def _without(
-        self, engine: AblationEngine, tokens: NDArray[np.integer], target: Target, kind: str
+        self,
+        engine: AblationEngine,
+        tokens: NDArray[np.integer],
+        target: Target,
+        kind: str,
+        whole: list[float],
     ) -> list[float] | None:
         seed = self.seed if kind == CONTROL else None
         changes = target.changes(self.parts, self.plan.length, seed)
         if not changes:
             return None
+        if all(change.nothing for change in changes.values()):
+            return whole  # a pass would give the same numbers
         by_window: list[float] = engine.without(tokens, changes).mean(axis=1).tolist()
         return by_window
 

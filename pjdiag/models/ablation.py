@@ -32,6 +32,12 @@ class LayerChange:
     signs: Tensor | None = None
     """``[H, T]`` of 1 and -1."""
 
+    @property
+    def nothing(self) -> bool:
+        """Whether the part is exactly 0, as that of a bias which has not been trained."""
+        other = self.whole_bias or self.channels is not None
+        return not other and (self.line is None or not bool(self.line.any()))
+
     def control(self, length: int, generator: torch.Generator) -> LayerChange:
         """The same part with random signs, for windows of ``length`` tokens."""
         signs = torch.randint(0, 2, (len(self.heads), length), generator=generator)

@@ -96,6 +96,16 @@ def test_orders_and_sectors_of_a_patched_model(name: str, tmp_path: Path, ids: P
     assert abs(row(result, "order:0")["loo_delta_nll"]) > 1e-3
 
 
+def test_an_untrained_bias_costs_exactly_nothing(tmp_path: Path, ids: Path) -> None:
+    folder = save(pjdiag.patch(plain("llama"), train_length=16), tmp_path / "model")
+    result = loo(folder, ids, remove=["order:0", "order:0+band:local"])
+    nothing, band = result.rows
+    assert (nothing["loo_delta_nll"], nothing["control_delta_nll"]) == (0.0, 0.0)
+    assert (nothing["ci_low"], nothing["ci_high"], nothing["attention_kl"]) == (0.0, 0.0, 0.0)
+    assert abs(band["loo_delta_nll"]) > 1e-4
+    assert abs(band["control_delta_nll"]) > 1e-4
+
+
 def wavelengths(width: int, base: float = 10000.0) -> np.ndarray:
     made: np.ndarray = 2 * np.pi * base ** (2 * np.arange(width // 2) / width)
     return made
