@@ -15,8 +15,9 @@ import pjdiag
 from pjdiag.adapters import Reading, read
 from pjdiag.checkpoint import load
 from pjdiag.diagnostics import in_model_cost
-from pjdiag.diagnostics.in_model import in_model, ranked, rows_of, tail, wilson
+from pjdiag.diagnostics.in_model import in_model
 from pjdiag.diagnostics.in_model_contexts import RetrievalTask
+from pjdiag.diagnostics.in_model_rows import ranked, rows_of, tail, wilson
 from pjdiag.diagnostics.in_model_tokens import token_source
 from pjdiag.diagnostics.ledger import Interrupted, Ledger
 from pjdiag.diagnostics.progress import Estimate
