@@ -271,3 +271,19 @@ def test_the_eager_weights_of_a_live_model() -> None:
     ids = np.random.default_rng(0).integers(3, VOCABULARY, (2, LENGTH))
     result = pjdiag.kernel(model, ids, skip_first=SKIP, controls=False)
     check(result, eager_logs(model, ids))
+
+
+def test_other_diagnostics_of_a_live_model(tmp_path: Path) -> None:
+    model = Tiny("LlamaConfig", "LlamaForCausalLM").build()
+    folder = saved(model, tmp_path / "folder")
+    np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(3, VOCABULARY, 200))
+    live, stored = (pjdiag.nll(source, tmp_path / "ids.npy", [32]) for source in (model, folder))
+    figures = [[row["nll"] for row in result.rows] for result in (live, stored)]
+    assert figures[0] == pytest.approx(figures[1], rel=1e-6)  # of its own attention
+    assert pjdiag.kernel(model, tmp_path / "ids.npy", LENGTH, controls=False).rows
+    with pytest.raises(AdapterError, match="taken out of native"):
+        pjdiag.loo(model, data=tmp_path / "ids.npy")
+    np.save(tmp_path / "few.npy", some_ids()[0])
+    assert pjdiag.kernel(OwnPositions(), tmp_path / "few.npy", controls=False).rows
+    with pytest.raises(AdapterError, match="predicts the next token is not known"):
+        pjdiag.nll(pjdiag.live(OwnPositions(), train_length=64), tmp_path / "few.npy", [8])
