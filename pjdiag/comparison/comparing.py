@@ -17,11 +17,17 @@ from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS, Column, Scope
 
-INTERVALS = {("nll", "nll"): ("ci_low", "ci_high"), ("probe", "top1"): ("ci_low", "ci_high")}
+INTERVALS = {
+    ("loo", "loo_delta_nll"): ("ci_low", "ci_high"),
+    ("loo", "control_delta_nll"): ("control_low", "control_high"),
+    ("nll", "nll"): ("ci_low", "ci_high"),
+    ("probe", "top1"): ("ci_low", "ci_high"),
+}
 """The ends of a figure's 95% interval."""
 ERRORS = {("kernel", "kernel"): "standard_error"}
 """A figure's standard error."""
 _NO_FIGURES = {
+    "loo": frozenset({"ci_low", "ci_high", "control_low", "control_high"}),
     "nll": frozenset({"ci_low", "ci_high"}),
     "probe": frozenset({"ci_low", "ci_high"}),
     "kernel": frozenset({"standard_error"}),

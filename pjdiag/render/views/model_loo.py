@@ -10,6 +10,9 @@ from pjdiag.render.tables import BLANK, Cell, Header, Table, figure_cell
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
+ROUNDING = 1e-6
+"""Nats: what float32 makes of a mean loss."""
+TINY = "1e-6"
 FEW = 4
 """Removals that a line per scope can hold in full."""
 
@@ -45,9 +48,9 @@ def _loss_table(found: Sequence[Place], unit: str) -> Table:
     lines = [
         (
             *_key_cells(place, row, lengths),
-            figure_cell(row["loo_delta_nll"]),
+            _change(row["loo_delta_nll"]),
             _interval(row),
-            figure_cell(row["control_delta_nll"]),
+            _change(row["control_delta_nll"]),
             BLANK if row["attention_kl"] is None else figure_cell(row["attention_kl"]),
         )
         for place in found
@@ -85,11 +88,15 @@ def _scope_table(found: Sequence[Place], name: str) -> Table:
         rows = {row["removed"]: row for row in place.rows if row["eval_length"] == length}
         cells = [rows.get(removed) for removed in removals]
         lines.append(
-            (Cell(place.label), *(BLANK if r is None else figure_cell(r[name]) for r in cells))
+            (Cell(place.label), *(BLANK if r is None else _figure(r[name], name) for r in cells))
         )
     what = "Change of the loss" if name == "loo_delta_nll" else "Attention KL"
     note = "in nats; intervals, controls and every removal: --all"
     return Table(f"{what} by scope, {numbers.count(length)} tokens", headers, tuple(lines), note)
+
+
+def _figure(figure: float | None, name: str) -> Cell:
+    return _change(figure) if name == "loo_delta_nll" else figure_cell(figure)
 
 
 def _lengths(found: Sequence[Place]) -> list[int]:
@@ -113,4 +120,15 @@ def _key_cells(place: Place, row: Row, lengths: Sequence[int]) -> tuple[Cell, ..
 
 def _interval(row: Row) -> Cell:
     ends = [row["ci_low"], row["ci_high"]]
-    return BLANK if None in ends else Cell(" to ".join(map(numbers.figure, ends)))
+    if None in ends:
+        return BLANK
+    if max(map(abs, ends)) < ROUNDING:
+        return Cell(f"within {TINY}")
+    return Cell(" to ".join(map(numbers.figure, ends)))
+
+
+def _change(figure: float | None) -> Cell:
+    """A change of the loss; one that is rounding is not given digits."""
+    if figure is None or not 0 < abs(figure) < ROUNDING:
+        return figure_cell(figure)
+    return Cell(f"<{TINY}" if figure > 0 else f">-{TINY}")
