@@ -148,8 +148,9 @@ def test_rounding_is_given_no_digits() -> None:
     (table,) = view(made({"order:2": TINY, "fj:2": (-4e-9, -5e-9, 3e-3, 0.0)}), Scope.MODEL, False)
     assert texts(table) == [
         ["model", "order:2", "<1e-6", "within 1e-6", "<1e-6", "0.250"],
-        ["model", "fj:2", ">-1e-6", "-5.00e-9 to 0.00300", "0", "0.250"],
+        ["model", "fj:2", "<1e-6", "-5.00e-9 to 0.00300", "0", "0.250"],
     ]
+    assert table.note.endswith("<1e-6 is rounding, of either sign")
 
 
 def test_several_lengths_have_a_column() -> None:

@@ -60,6 +60,8 @@ def _loss_table(found: Sequence[Place], unit: str) -> Table:
         f"in nats per {unit}; interval: paired bootstrap over windows, blank with one; random "
         "control: the same part with random signs; attention KL in nats, on sampled queries"
     )
+    if any(TINY in cell.text for line in lines for cell in line):
+        note += f"; <{TINY} is rounding, of either sign"
     return Table(_title(lengths, "loss"), headers, tuple(lines), note)
 
 
@@ -128,7 +130,7 @@ def _interval(row: Row) -> Cell:
 
 
 def _change(figure: float | None) -> Cell:
-    """A change of the loss; one that is rounding is not given digits."""
+    """A change of the loss; one that is rounding has neither digits nor a sign."""
     if figure is None or not 0 < abs(figure) < ROUNDING:
         return figure_cell(figure)
-    return Cell(f"<{TINY}" if figure > 0 else f">-{TINY}")
+    return Cell(f"<{TINY}")
