@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.fuzz import bases, cases, judging, saved  # noqa: E402
 
+MEMORY_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  many small files
 HANGS = 60.0
 """Seconds after which a case that takes no processor time is ended."""
 SLACK = 700 * 2**20
@@ -133,7 +134,7 @@ def work(chosen: argparse.Namespace) -> None:
         counts.update(json.loads(state.read_text())["counts"])
     judging.prepare()
     judging.keep_what_never_changes()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as place:
         warm_up(chosen, Path(place))
         for number in range(chosen.only, chosen.cases, step):
             if not (number // step) % 20:
@@ -164,6 +165,9 @@ def warm_up(chosen: argparse.Namespace, place: Path) -> None:
     sound = str(chosen.bases / "static" / "native")
     for words in cases.STATIC:
         judging.judge([words[0], sound, *words[1:]], place, place)
+    for result in (chosen.bases / "results" / name for name in ("mass.json", "gate.json")):
+        for kind in ("table", "json", "csv", "markdown", "html"):
+            judging.judge(["convert", str(result), "-o", kind], place, place)
     if chosen.family in cases.NEEDS_TORCH:
         pickle = str(chosen.bases / "pickles" / "full.pt")
         judging.judge(["mass", pickle, "--allow-pickle"], place, place)

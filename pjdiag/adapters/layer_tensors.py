@@ -138,6 +138,8 @@ class LayerTensors:
         name = f"{self.names(is_query)}.{kind}"
         if not self.has(name):
             return None
+        if kind == "bias":
+            self._check_bias(geometry, is_query)
         layout = self.rows(geometry, is_query)
         rows = None if layout is None else layout.query if is_query else layout.key
         if self.map.transposed and kind == "weight":
@@ -146,6 +148,27 @@ class LayerTensors:
         return (
             self.read(name) if rows is None else read_rows(self.checkpoint, self.full(name), rows)
         )
+
+    def _check_bias(self, geometry: Geometry, is_query: bool) -> None:
+        name = self.full(f"{self.names(is_query)}.bias")
+        rows = self.rows(geometry, is_query)
+        heads = (geometry.num_heads if is_query else geometry.num_kv_heads).value
+        self._check_vector(name, heads * geometry.head_dim.value if rows is None else rows.total)
+
+    def _check_vector(self, name: str, size: int) -> None:
+        found = self.checkpoint.headers[name].shape
+        if found != (size,):
+            raise CheckpointError(
+                f"tensor {name} has shape {list(found)}; expected [{size}]", REPAIR
+            )
+
+    def input_gain(self, geometry: Geometry) -> Any:
+        """The gain in front of the attention, ``[E]``; None where there is none."""
+        name = self.gain_name()
+        if not self.map.input_norm or not self.has(name):
+            return None
+        self._check_vector(self.full(name), geometry.hidden_size)
+        return self.gain(name)
 
     def gain(self, name: str) -> Any:
         """The gain of a norm: its tensor, or one more where the architecture stores it so."""
@@ -188,12 +211,10 @@ def read_projections(
 
 
 def _input_gain(tensors: LayerTensors, geometry: Geometry, bad: list[BadTensor]) -> Any:
-    name = tensors.gain_name()
-    if not tensors.map.input_norm or not tensors.has(name):
-        return None
-    gain = tensors.gain(name)
-    whole = np.broadcast_to(gain, (geometry.num_heads.value, gain.size))
-    bad += not_finite(tensors.full(name), whole)
+    gain = tensors.input_gain(geometry)
+    if gain is not None:
+        whole = np.broadcast_to(gain, (geometry.num_heads.value, gain.size))
+        bad += not_finite(tensors.full(tensors.gain_name()), whole)
     return gain
 
 

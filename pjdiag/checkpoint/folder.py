@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 
 from pjdiag.checkpoint.config import MAX_INDEX_BYTES, read_object
+from pjdiag.checkpoint.links import confined
 from pjdiag.checkpoint.lora import ADAPTER_CONFIG_FILE, adapter_error
 from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.errors import CheckpointError
@@ -42,7 +43,8 @@ class Weights(NamedTuple):
 def find_weights(folder: Path) -> Weights:
     """The weights in ``folder``: safetensors before torch, the usual names before others.
 
-    Raises CheckpointError where there are none, or several and no usual name among them.
+    Raises CheckpointError where there are none, or several and no usual name among them, and for
+    a link that leaves the folder.
     """
     names = sorted(entry.name for entry in folder.iterdir() if not entry.is_dir())
     found = [name for name in _CANONICAL if name in names]
@@ -52,8 +54,8 @@ def find_weights(folder: Path) -> Weights:
         chosen, others = _only_candidate(folder, names), []
     warnings = [f"{chosen} is read; beside it stand {listed(others)}"] if others else []
     if not chosen.endswith(".index.json"):
-        return Weights((folder / chosen,), warnings=tuple(warnings))
-    weight_map = _weight_map(folder / chosen)
+        return Weights((confined(folder, folder / chosen),), warnings=tuple(warnings))
+    weight_map = _weight_map(confined(folder, folder / chosen))
     shards = sorted(set(weight_map.values()))
     missing = [name for name in shards if not (folder / name).exists()]
     if missing:
@@ -70,7 +72,7 @@ def find_weights(folder: Path) -> Weights:
     ]
     if stray:
         warnings.append(f"not in {chosen}, not read: {listed(stray)}")
-    files = tuple(folder / name for name in shards)
+    files = tuple(confined(folder, folder / name) for name in shards)
     return Weights(files, folder / chosen, weight_map, tuple(warnings))
 
 

@@ -21,6 +21,7 @@ from pjdiag.checkpoint.folder import (
     check_shards,
     find_weights,
 )
+from pjdiag.checkpoint.links import confined
 from pjdiag.checkpoint.lora import (
     ADAPTER_CONFIG_FILE,
     ADAPTER_FILES,
@@ -122,9 +123,9 @@ def _load_adapter(path: Path, base: Checkpoint, allow_pickle: bool) -> Checkpoin
         raise CheckpointError(
             f"{shown_path(path)} holds no {ADAPTER_FILES[0]}", "pass the adapter's folder"
         )
-    file = folder / names[0] if is_folder else path
+    file = confined(folder, folder / names[0]) if is_folder else path
     adapter = _assemble(path, Weights((file,)), None, allow_pickle, adapter=True)
-    return merged(base, adapter, read_object(folder / ADAPTER_CONFIG_FILE))
+    return merged(base, adapter, read_object(confined(folder, folder / ADAPTER_CONFIG_FILE)))
 
 
 def _kind(path: Path) -> Kind:
@@ -167,7 +168,7 @@ def _assemble(
         return gguf_checkpoint(path, GgufFile(weights.files[0]))
     if config is not None and not os.path.lexists(config):
         config = None
-    config_values = read_object(config) if config is not None else {}
+    config_values = read_object(confined(config.parent, config)) if config is not None else {}
     stores = {file: _open(file, allow_pickle) for file in weights.files}
     check_shards(weights, {file: store.headers for file, store in stores.items()})
     places = {name: Place(store, name) for store in stores.values() for name in store.headers}

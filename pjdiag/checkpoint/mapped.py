@@ -26,6 +26,20 @@ class Stamp(NamedTuple):
         """The stamp of a file."""
         return cls(status.st_size, status.st_mtime_ns)
 
+    def check(self, path: Path) -> None:
+        """Raises CheckpointError where the file at ``path`` has changed, or cannot be found."""
+        try:
+            same = Stamp.of(path.stat()) == self
+        except OSError as error:
+            raise CheckpointError(
+                f"{shown_path(path)} cannot be read any more: {error.strerror or error}",
+                "load it again",
+            ) from error
+        if not same:
+            raise CheckpointError(
+                f"{shown_path(path)} has changed since it was opened", "load it again"
+            )
+
 
 def mapped_bytes(path: Path, stamp: Stamp, begin: int, size: int) -> npt.NDArray[np.uint8]:
     """Bytes ``begin .. begin + size - 1`` of the file, read when they are used.
@@ -35,11 +49,8 @@ def mapped_bytes(path: Path, stamp: Stamp, begin: int, size: int) -> npt.NDArray
     """
     if size == 0:
         return np.empty(0, np.uint8)
+    stamp.check(path)
     try:
-        if Stamp.of(path.stat()) != stamp:
-            raise CheckpointError(
-                f"{shown_path(path)} has changed since it was opened", "load it again"
-            )
         mapped: Any = np.memmap(path, np.uint8, "r", begin, (size,))
         return np.asarray(mapped)
     except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pjdiag.checkpoint import dtypes
+from pjdiag.checkpoint.mapped import Stamp
 from pjdiag.checkpoint.source import TensorHeader
 from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.checkpoint.unwrap import unwrap
@@ -100,6 +101,8 @@ class TorchFile:
         """Loads with ``weights_only=True``. Raises CheckpointError, MissingDependencyError."""
         self._torch = torch = import_torch(path)
         where = shown_path(path)
+        self.path = path
+        self._stamp = Stamp.of(path.stat()) if mapped else None
         found = unwrap(_load(torch, path, mapped), self._is_plain, where)
         self._state = found.state
         self.container = found.container
@@ -132,6 +135,8 @@ class TorchFile:
     def read(self, name: str, rows: slice | None = None) -> npt.NDArray[Any]:
         """A fresh array of the tensor, or of rows ``start:stop`` of its first axis."""
         torch = self._torch
+        if self._stamp is not None:
+            self._stamp.check(self.path)  # a map over a file that became shorter would kill us
         tensor = self._state[name].detach()
         if rows is not None:
             tensor = tensor[rows]

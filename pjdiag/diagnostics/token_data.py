@@ -45,7 +45,7 @@ def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
         raise DataError(f"{path} is empty: 0 bytes", "write the token ids with numpy.save")
     try:
         found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # a hostile header can make numpy raise anything
         raise DataError(
             f"{path} holds no array of numbers", "write it with numpy.save, without pickle"
         ) from error

@@ -95,14 +95,6 @@ def test_a_dead_link_is_said(tmp_path: Path) -> None:
         assert error.message.endswith("is a link to a file that does not exist")
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "snapshot").mkdir()
-    write_zeros(tmp_path / "blobs" / "0a1b", "w")
-    (tmp_path / "snapshot" / "model.safetensors").symlink_to("../blobs/0a1b")
-    assert load(tmp_path / "snapshot").read("w") == 0
-
-
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000])
 def test_an_impossible_path_is_one_clear_error(path: str) -> None:
     assert "check" in error_of(path).hint

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pjdiag.adapters import registry
+from pjdiag.adapters import reading, registry
 from pjdiag.cli import main as command_line
+from pjdiag.diagnostics import outcome
 from tests.memory import STATUS, peak_bytes
 
 SECONDS = 5
@@ -108,9 +110,14 @@ def prepare() -> None:
 
 def keep_what_never_changes() -> None:
     """For long campaigns: the tree of commands and the list of adapters are made once."""
-    command_line.get_command = cache(command_line.get_command)
-    made = registry.registrations()
-    registry.registrations = lambda: made  # type: ignore[assignment]
+    for module, name in (
+        (command_line, "get_command"),
+        (command_line, "without_pydantic"),
+        (registry, "registrations"),
+        (reading, "registrations"),
+        (outcome, "tool_version"),
+    ):
+        setattr(module, name, cache(getattr(module, name)))
 
 
 def judge(arguments: Sequence[str], folder: Path, output: Path) -> Ran:
@@ -133,6 +140,8 @@ def judge(arguments: Sequence[str], folder: Path, output: Path) -> Ran:
             faults.append(f"longer than {SECONDS} s")
         except BaseException as error:  # noqa: BLE001  whatever passes through is a fault
             faults.append(f"raised {type(error).__name__}")
+            if os.environ.get("PJDIAG_DEBUG") == "1":
+                traceback.print_exception(error, file=sys.__stderr__)
         finally:
             WATCH.armed = False
     peak = peak_bytes() - start
@@ -140,12 +149,11 @@ def judge(arguments: Sequence[str], folder: Path, output: Path) -> Ran:
         faults.append(f"more than {MEMORY // 2**20} MB of memory")
     if _listing(folder) != before:
         faults.append("changed the checkpoint's folder")
-    wants_json = "json" in arguments
-    faults += [*_about_streams(code, out.getvalue(), err.getvalue(), wants_json)]
+    faults += _about_streams(code, out.getvalue(), err.getvalue(), arguments)
     return Ran(tuple(arguments), code, out.getvalue(), err.getvalue(), tuple(faults), peak)
 
 
-def _about_streams(code: int, out: str, err: str, wants_json: bool) -> Iterator[str]:
+def _about_streams(code: int, out: str, err: str, arguments: Sequence[str]) -> Iterator[str]:
     if code not in CODES:
         yield f"exit code {code}"
     if "Traceback" in out + err:
@@ -159,7 +167,7 @@ def _about_streams(code: int, out: str, err: str, wants_json: bool) -> Iterator[
     messages = [line for line in err.splitlines() if line.startswith("pjdiag: ")]
     if code == 2 and (len(messages) != 1 or "Next: " not in messages[0]):
         yield "no message, or none that says what to do"
-    if code == 2 and out and not wants_json and messages:
+    if code == 2 and out and "-o" not in arguments:
         yield "a table beside an error"
     if any(len(line) > 1500 for line in messages):
         yield "a message of more than 1500 characters"
@@ -167,7 +175,7 @@ def _about_streams(code: int, out: str, err: str, wants_json: bool) -> Iterator[
         odd = {c for c in text if c not in "\n" and unicodedata.category(c) in INVISIBLE}
         if odd:
             yield f"invisible characters in the {name}"
-    if wants_json and out and code in (0, 3):
+    if "json" in arguments and out:
         yield from _about_json(out)
 
 

@@ -176,7 +176,7 @@ def value(random: Random) -> Any:
         return random.choice(NUMBERS)
     if kind < 0.95:
         return json.loads(json.dumps(random.choice(STRUCTURES)))
-    return nested(random.choice((10, 63, 64, 65, 200, 3000)), random.random() < 0.5)
+    return nested(random.choice((10, 63, 64, 65, 200, 600)), random.random() < 0.5)
 
 
 def nested(depth: int, lists: bool) -> Any:
@@ -194,7 +194,8 @@ def near(random: Random, old: Any) -> Any:
     if isinstance(old, int | float):
         factor = random.choice((0, -1, 2, 3, 0.5, 1e6, 1e300))
         product = old * factor if abs(old) < 1e300 else old
-        options = (old + 1, old - 1, product, float(product), str(old), [old], -old, old // 2)
+        real = float(old) if abs(old) < 1e300 else 0.5
+        options = (old + 1, old - 1, product, real, str(old)[:4000], [old], -old, real / 2)
         return random.choice(options)
     if isinstance(old, str):
         return random.choice((old[:-1], old + "x", old.upper(), [old], old + text(random)))
