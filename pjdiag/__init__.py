@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     )
     from pjdiag.checkpoint import Checkpoint, load
     from pjdiag.comparison.comparing import compare
+    from pjdiag.diagnostics.in_model_contexts import RetrievalTask
+    from pjdiag.diagnostics.ledger import Interrupted, Ledger
     from pjdiag.errors import PjdiagError
     from pjdiag.gate.checking import gate
     from pjdiag.model_api import live, load_model, patch
@@ -51,8 +53,11 @@ _HOMES = {
     "report": "pjdiag.api",
     "Checkpoint": "pjdiag.checkpoint",
     "load": "pjdiag.checkpoint",
+    "Interrupted": "pjdiag.diagnostics.ledger",
+    "Ledger": "pjdiag.diagnostics.ledger",
     "PjdiagError": "pjdiag.errors",
     "Result": "pjdiag.results",
+    "RetrievalTask": "pjdiag.diagnostics.in_model_contexts",
     "sample": "pjdiag.samples",
     "TrainerCallback": "pjdiag.models.trainer_callback",
     "spectrum": "pjdiag.api",
@@ -62,8 +67,11 @@ _HOMES = {
 
 __all__ = [
     "Checkpoint",
+    "Interrupted",
+    "Ledger",
     "PjdiagError",
     "Result",
+    "RetrievalTask",
     "TrainerCallback",
     "compare",
     "energy",
