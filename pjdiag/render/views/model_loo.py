@@ -60,7 +60,7 @@ def _loss_table(found: Sequence[Place], unit: str) -> Table:
         f"in nats per {unit}; interval: paired bootstrap over windows, blank with one; random "
         "control: the same part with random signs; attention KL in nats, on sampled queries"
     )
-    if any(TINY in cell.text for line in lines for cell in line):
+    if any(cell.text.startswith((f"<{TINY}", "within")) for line in lines for cell in line):
         note += f"; <{TINY} is rounding, of either sign"
     return Table(_title(lengths, "loss"), headers, tuple(lines), note)
 
