@@ -56,9 +56,9 @@ def compare(
     training steps are known are put in their order. ``value_b - value_a`` is the difference;
     ``noise`` is ``sqrt(h_a^2 + h_b^2)`` of the half-widths of their 95% intervals. Rows are
     joined on their keys down to the scope that all share; of inspect a figure that all layers of
-    each have is one row, and what is told in words has ``difference`` 1 where it differs, with
-    the words in ``provenance["words"]``. There are no rows where nothing is
-    comparable, and the warnings say why. Raises UsageError, DataError, InconclusiveError, and
+    each have is one row, and what is told in words has these as ``text_a`` and ``text_b``, with
+    ``difference`` 1 where they differ. There are no rows where nothing is comparable, and the
+    warnings say why. Raises UsageError, DataError, InconclusiveError, and
     what reading raises.
 
     >>> import pjdiag
@@ -90,7 +90,6 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
     rows: list[Row] = []
     warnings = list(notes)
     levels: dict[str, str] = {}
-    words: list[dict[str, str]] = []
     for name in dict.fromkeys(name for each in found for name in (*each.results, *each.missing)):
         missing = [each for each in found if name not in each.results]
         if missing:
@@ -102,11 +101,10 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
         warnings += [f"{name}: {level.reason}"] if level.reason else []
         warnings += [f"{name}: {text}" for text in _settings(results, names)]
         for number in range(1, len(found)):
-            made, more = _differences(results[0], results[number], level)
             if name == structure.NAME:
-                made, told = structure.differences(results[0], results[number], level.scope)
-                words += structure.described(told, names[number])
-                more = []
+                made, more = structure.differences(results[0], results[number], level.scope), []
+            else:
+                made, more = _differences(results[0], results[number], level)
             prefix = f"{name}: " if len(found) == 2 else f"{name}, {names[number]}: "
             warnings += [prefix + text for text in more]
             rows += [{**row, "compared": names[number], "step": found[number].step} for row in made]
@@ -122,7 +120,6 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
             "command": None,
             "checkpoints": [_described(each) for each in found],
             "levels": levels,
-            "words": words,
         },
         tuple(sorted(rows, key=_rank(names))),
         _skipped(found),
@@ -214,6 +211,8 @@ def _row(
         **{key: first.get(key) for key in KEYS[name]},
         "value_a": a,
         "value_b": b,
+        "text_a": None,
+        "text_b": None,
         "difference": difference,
         "relative": difference / abs(a) if difference is not None and a else None,
         "noise": noise,

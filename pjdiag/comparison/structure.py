@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from pjdiag.render import numbers
@@ -31,24 +30,14 @@ Layers = Mapping[int, tuple[Any, ...]]
 """By layer the different values that its parts have."""
 
 
-@dataclass(frozen=True)
-class Words:
-    """A figure of which words tell what it is in each checkpoint."""
-
-    figure: str
-    a: str
-    b: str
-
-
-def differences(a: Result, b: Result, scope: Scope) -> tuple[list[Row], list[Words]]:
-    """Rows down to ``scope``, and the words of those that have no numbers to compare.
+def differences(a: Result, b: Result, scope: Scope) -> list[Row]:
+    """Rows down to ``scope``; what has no numbers to compare has ``text_a`` and ``text_b``.
 
     A figure that is the same in all layers of each checkpoint is one row of the model. Another is
     a row for each layer, where layers can be compared and all have it; else it is told in words.
     ``difference`` is then 1 where the words differ, and 0 where they do not.
     """
     rows: list[Row] = []
-    words: list[Words] = []
     for column in COLUMNS:
         first, second = _by_layer(a, column), _by_layer(b, column)
         if not first and not second:
@@ -59,10 +48,8 @@ def differences(a: Result, b: Result, scope: Scope) -> tuple[list[Row], list[Wor
         elif numeric and scope != Scope.MODEL and _alike(first, second):
             rows += (_row(column, layer, first[layer][0], second[layer][0]) for layer in first)
         else:
-            told = Words(column.name, _told(first), _told(second))
-            words.append(told)
-            rows.append({**_row(column, None, None, None), **_changed(told)})
-    return rows, words
+            rows.append({**_row(column, None, None, None), **_words(_told(first), _told(second))})
+    return rows
 
 
 def _by_layer(result: Result, column: Column) -> Layers:
@@ -89,13 +76,13 @@ def _alike(first: Layers, second: Layers) -> bool:
     )
 
 
-def _told(layers: Layers) -> str:
-    """The values in words, with their layers where these differ."""
+def _told(layers: Layers) -> str | None:
+    """The values in words, with their layers where these differ; None where there are none."""
     where: dict[tuple[Any, ...], list[int]] = {}
     for layer, values in layers.items():
         where.setdefault(values, []).append(layer)
     if not where:
-        return numbers.ABSENT
+        return None
     texts = {" + ".join(map(_said, values)): found for values, found in where.items()}
     if len(texts) == 1:
         return next(iter(texts))
@@ -114,9 +101,9 @@ def _said(value: Any) -> str:
     return numbers.setting(value) if isinstance(value, int | float) else str(value)
 
 
-def _changed(words: Words) -> dict[str, float]:
-    changed = float(words.a != words.b)
-    return {"difference": changed, "moved": changed}
+def _words(a: str | None, b: str | None) -> Row:
+    changed = float(a != b)
+    return {"text_a": a, "text_b": b, "difference": changed, "moved": changed}
 
 
 def _row(column: Column, layer: int | None, a: float | None, b: float | None) -> Row:
@@ -135,15 +122,11 @@ def _row(column: Column, layer: int | None, a: float | None, b: float | None) ->
         **dict.fromkeys(KEYS[NAME]),
         "value_a": a,
         "value_b": b,
+        "text_a": None,
+        "text_b": None,
         "difference": difference,
         "relative": difference / abs(a) if difference is not None and a else None,
         "noise": None,
         "within_noise": None,
         "moved": abs(difference) / largest if difference is not None and largest else difference,
     }
-
-
-def described(words: list[Words], compared: str) -> Iterator[dict[str, str]]:
-    """The words as they are kept in a result's provenance."""
-    for each in words:
-        yield {"compared": compared, "figure": each.figure, "a": each.a, "b": each.b}

@@ -50,9 +50,12 @@ class Tolerance:
 class Entry:
     """A figure of the baseline."""
 
-    value: float
+    value: float | None
+    """None where the rule asked for the same words only."""
     met: bool
     """It met the bounds of its rule then."""
+    text: str | None = None
+    """The words of a column of words."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ def parse_tolerance(text: str) -> Tolerance:
 
 
 def to_json(result: Result) -> str:
-    """The figures of a gate's result as a baseline; those that are missing are left out."""
-    names = ("rule", "metric", "layer", "head", "value", "met")
+    """The figures and words of a gate's result as a baseline; what is missing is left out."""
+    names = ("rule", "metric", "layer", "head", "value", "found", "met")
     document = {
         "kind": KIND,
         "version": VERSION,
@@ -93,7 +96,9 @@ def to_json(result: Result) -> str:
             name: result.checkpoint.get(name) for name in ("digest", "adapter", "train_length")
         },
         "checks": [
-            {name: row[name] for name in names} for row in result.rows if row["value"] is not None
+            {name: row[name] for name in names if name != "found" or row[name] is not None}
+            for row in result.rows
+            if row["value"] is not None or row["found"] is not None
         ],
     }
     return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=True) + "\n"
@@ -119,16 +124,20 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def _entry(check: Any) -> tuple[Place, Entry]:
-    value, met = float(check["value"]), check["met"]
-    if not math.isfinite(value) or not isinstance(met, bool):
+    value, met, text = check["value"], check["met"], check.get("found")
+    if value is not None or text is None:
+        value = float(value)
+    if not (value is None or math.isfinite(value)) or not isinstance(met, bool):
         raise ValueError(f"value {value}, met {met}")
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"found {text!a} is no text")
     place = (
         str(check["rule"]),
         str(check["metric"]),
         _index(check["layer"]),
         _index(check["head"]),
     )
-    return place, Entry(value, met)
+    return place, Entry(value, met, text)
 
 
 def _index(value: Any) -> int | None:

@@ -47,6 +47,11 @@ class Check:
     """How far the figure lies outside of its bounds."""
 
     @property
+    def asks_for_same_words(self) -> bool:
+        """Whether the words must be those of the baseline, whatever they are."""
+        return self.figure.text is not None and self.rule.bound.text is None
+
+    @property
     def place(self) -> Place:
         """What identifies the check from one run to the next."""
         return (self.rule.id, str(self.rule.metric), self.figure.layer, self.figure.head)
@@ -115,6 +120,7 @@ class Evaluation:
             "status": status.value,
             "met": check.met,
             "value": figure.value,
+            "found": figure.text,
             "minimum": low,
             "maximum": high,
             "baseline": None if entry is None else entry.value,
@@ -128,8 +134,12 @@ class Evaluation:
 
     def _judged(self, check: Check, entry: Entry | None) -> tuple[Status, Change | None, str]:
         value, reason = check.figure.value, check.figure.reason
+        if check.asks_for_same_words:
+            return self._judged_words(str(check.figure.text), entry)
         if check.met is None or value is None:
             return Status.INCONCLUSIVE, None, reason
+        if entry is not None and entry.value is None:
+            entry = None  # the rule asked for the same words then
         unchanged = None if entry is None else Change.UNCHANGED
         new = None if self.baseline is None else Change.NEW
         drift = check.rule.drift
@@ -143,11 +153,20 @@ class Evaluation:
             return Status.PASSED, None, reason
         if not entry.met:
             return Status.PASSED, Change.FIXED, reason
-        allowed = drift or self.tolerance
-        if not allowed.allows(entry.value, value):
-            drifted = f"drifted from {entry.value:.6g} by more than {allowed}"
+        allowed, before = drift or self.tolerance, entry.value or 0.0
+        if not allowed.allows(before, value):
+            drifted = f"drifted from {before:.6g} by more than {allowed}"
             return Status.VIOLATED, new, drifted
         return Status.PASSED, unchanged, reason
+
+    def _judged_words(self, text: str, entry: Entry | None) -> tuple[Status, Change | None, str]:
+        """Of a rule that asks for the words of the baseline."""
+        new = None if self.baseline is None else Change.NEW
+        if entry is None or entry.text is None:
+            return self._without_entry(new, "")
+        if entry.text != text:
+            return Status.VIOLATED, new, f"it was {entry.text!a}"
+        return Status.PASSED, Change.UNCHANGED, ""
 
     def _without_entry(self, new: Change | None, reason: str) -> tuple[Status, Change | None, str]:
         """What comes of a rule that asks for a baseline only, where that has no figure."""
@@ -158,8 +177,8 @@ class Evaluation:
         return Status.INCONCLUSIVE, None, "there is no baseline to compare with: --baseline FILE"
 
     def _no_worse(self, check: Check, entry: Entry) -> bool:
-        old = _outside(check.rule, entry.value)
-        return check.outside <= old + self.tolerance.slack(entry.value)
+        before = entry.value or 0.0
+        return check.outside <= _outside(check.rule, before) + self.tolerance.slack(before)
 
     def _suppression(self, check: Check) -> Suppression | None:
         figure = check.figure
@@ -219,19 +238,25 @@ def _checks(rule: Rule, result: Result) -> list[Check]:
         Check(
             rule,
             figure,
-            None if figure.value is None else rule.bound.holds(figure.value),
+            _met(rule, figure),
             0.0 if figure.value is None else rule.bound.distance(figure.value),
         )
         for figure in found
     ]
 
 
+def _met(rule: Rule, figure: Figure) -> bool | None:
+    """Whether a figure is in its bounds; words without any are."""
+    if figure.value is not None:
+        return rule.bound.holds(figure.value)
+    return None if figure.text is None else True
+
+
 def _compared(figure: Figure, wanted: str) -> Figure:
-    """Words as a figure: 1 where they are those wanted, else 0 and a reason that tells them."""
+    """Words as a figure: 1 where they are those wanted, else 0."""
     if figure.text is None:
         return figure
-    same = figure.text == wanted
-    return replace(figure, value=float(same), reason="" if same else f"it is {figure.text!a}")
+    return replace(figure, value=float(figure.text == wanted))
 
 
 def _fraction(rule: Rule, found: Sequence[Figure]) -> Check:

@@ -72,7 +72,10 @@ class Rule:
         if self.scope == FRACTION:
             parts = [f"{self.bound} in {100 * self.fraction:.4g}% of its places"]
         if self.drift is not None:
-            parts.append(f"within {self.drift} of the baseline")
+            same = self.drift == Tolerance()
+            parts.append(
+                "the same as in the baseline" if same else f"within {self.drift} of the baseline"
+            )
         return ", ".join(parts)
 
 

@@ -128,7 +128,7 @@ class Reader(Fields):
                 f"write {ERROR!a} or {WARNING!a}",
             )
         message = self.text(table, "message", at) if "message" in table else ""
-        drift = self._drift(table, scope, at) if "drift" in table else None
+        drift = self._drift(table, metric, scope, at) if "drift" in table else None
         bound = self._bound(table, metric, at, needed=drift is None)
         origin = self.origin(at)
         return Rule(name, metric, bound, origin, scope, fraction, severity, message, drift)
@@ -178,9 +178,13 @@ class Reader(Fields):
             self.fail(key, f"the fraction is {found[1]!a}", "write a share above 0, at most 1")
         return FRACTION, fraction
 
-    def _drift(self, table: Mapping[str, Any], scope: str | None, at: Key) -> Tolerance:
+    def _drift(
+        self, table: Mapping[str, Any], metric: Metric, scope: str | None, at: Key
+    ) -> Tolerance:
         """How far from the baseline the figure may be: a number, or percents of it."""
         key, value = (*at, "drift"), table["drift"]
+        if is_text(metric) and (value != 0 or isinstance(value, bool)):
+            self.fail(key, f"drift is {said(value)}, and words have no distance", "write drift = 0")
         if scope == FRACTION:
             self.fail(key, "drift beside a fraction", "use another scope")
         if not isinstance(value, str) and not is_number(value):
@@ -219,9 +223,13 @@ class Reader(Fields):
         if not is_text(metric):
             key = (*at, "equals")
             self.fail(key, f"{metric.column} is a number", "write within = [NUMBER, 0]")
-        for name in ("min", "max", "within", "drift"):
+        for name in ("min", "max", "within"):
             if name in table:
                 self.fail((*at, name), f"{metric.column} holds words", 'write equals = "..."')
+        if "drift" in table and "equals" in table:
+            self.fail((*at, "drift"), "drift beside equals", "use one of them")
+        if "drift" in table:
+            return Bound()
         return Bound(text=self.text(table, "equals", at))
 
     def _suppression(self, found: Any, at: Key, rules: set[str]) -> Suppression:

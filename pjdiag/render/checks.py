@@ -13,6 +13,8 @@ from pjdiag.results import Result, Row
 from pjdiag.terms import DIAGNOSTICS
 
 DIGITS = 3
+FEW = 3
+"""Different words that are named."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def value(row: Row) -> str:
     '0.49999'
     """
     figure = row["value"]
+    if row.get("found") is not None:
+        return ascii(row["found"])
     kind = _kind(row)
     if figure is None or kind == "count":
         return numbers.setting(figure)
@@ -76,6 +80,28 @@ def value(row: Row) -> str:
     return numbers.figure(figure, DIGITS)
 
 
+def is_known(row: Row) -> bool:
+    """Whether there is a figure, or words."""
+    return row["value"] is not None or row.get("found") is not None
+
+
+def span(rows: Sequence[Row], column: str = "value") -> str:
+    """The figure, the smallest and the largest of several, or the words; empty where none is known.
+
+    >>> span([{"metric": "inspect.rope_type", "value": 1.0, "found": word} for word in "aba"])
+    "'a', 'b'"
+    """
+    words = dict.fromkeys(value(row) for row in rows if row.get("found") is not None)
+    if words and column == "value":
+        more = [f"{len(words) - FEW} more"] if len(words) > FEW else []
+        return ", ".join([*list(words)[:FEW], *more])
+    found = [row for row in rows if row[column] is not None]
+    if not found or words:
+        return ""
+    ends = [value({**found[0], "value": pick(row[column] for row in found)}) for pick in (min, max)]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
 def sentence(row: Row) -> str:
     """What a check found, without its place.
 
@@ -83,7 +109,7 @@ def sentence(row: Row) -> str:
     ...           "status": "violated", "reason": None, "message": None})
     'mass.mean_order[fj] is 1.50; required: at most 1'
     """
-    figure = value(row) if row["value"] is not None else "missing"
+    figure = value(row) if is_known(row) else "missing"
     text = f"{row['metric']} is {figure}; required: {row['requirement']}"
     parts = [str(row[name]) for name in ("reason", "message") if row.get(name)]
     return "; ".join([text, *parts])
@@ -94,12 +120,10 @@ def rule_sentence(rows: Sequence[Row]) -> str:
     if len(rows) == 1:
         where = place(rows[0])
         return sentence(rows[0]) if where == "model" else f"{where}: {sentence(rows[0])}"
-    found = [row["value"] for row in rows if row["value"] is not None]
     first = rows[0]
     text = f"{places(rows)}: {first['metric']}"
-    if found:
-        low, high = ({**first, "value": end} for end in (min(found), max(found)))
-        text += f" is {value(low)} to {value(high)}"
+    if any(map(is_known, rows)):
+        text += f" is {span(rows)}"
     reasons = list(dict.fromkeys(str(row["reason"]) for row in rows if row.get("reason")))
     parts = [f"{text}; required: {first['requirement']}", *reasons[:1]]
     return "; ".join([*parts, *([str(first["message"])] if first.get("message") else [])])

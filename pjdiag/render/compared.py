@@ -38,23 +38,9 @@ def checkpoints(result: Result) -> list[Mapping[str, Any]]:
     return [each for each in found if isinstance(each, dict)]
 
 
-def with_words(result: Result) -> list[Row]:
-    """The rows; those of which words tell what they are have these as ``text_a`` and ``text_b``."""
-    kept = result.provenance.get("words")
-    found: dict[tuple[str, str], Mapping[str, Any]] = {
-        (str(each.get("compared")), str(each.get("figure"))): each
-        for each in (kept if isinstance(kept, list) else ())
-        if isinstance(each, dict)
-    }
-    made = []
-    for row in result.rows:
-        words = found.get((row["compared"], row["figure"]))
-        numbered = row["value_a"] is not None or row["value_b"] is not None
-        if words is None or numbered or row["measured"] != "inspect":
-            made.append(row)
-        else:
-            made.append({**row, "text_a": str(words.get("a")), "text_b": str(words.get("b"))})
-    return made
+def worded(row: Row) -> bool:
+    """Whether words tell what the figure is, not numbers."""
+    return row.get("text_a") is not None or row.get("text_b") is not None
 
 
 def figure_title(row: Row) -> str:
@@ -89,7 +75,7 @@ def subject(row: Row, *, family: bool = False, without: Collection[str] = ()) ->
 def side_text(row: Row, side: str) -> str:
     """A figure of one side, ``a`` or ``b``, in words where it has any."""
     words = row.get(f"text_{side}")
-    return value_text(row, row[f"value_{side}"]) if words is None else str(words)
+    return value_text(row, row.get(f"value_{side}")) if words is None else str(words)
 
 
 def value_text(row: Row, value: float | None) -> str:

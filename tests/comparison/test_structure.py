@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
+from pyarrow import parquet
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import pjdiag
 from pjdiag.comparison.comparing import compare
 from pjdiag.render.html.single import result_page
+from pjdiag.render.output import to_parquet
 from pjdiag.render.page import page
 from pjdiag.render.sentences import headline
 from pjdiag.results import Result
@@ -30,9 +32,9 @@ def moved(result: Result) -> dict[str, Any]:
     return {row["figure"]: row for row in result.rows if row["difference"] != 0}
 
 
-def words(result: Result, figure: str) -> tuple[str, str]:
-    (found,) = [each for each in result.provenance["words"] if each["figure"] == figure]
-    return found["a"], found["b"]
+def words(result: Result, figure: str) -> tuple[str | None, str | None]:
+    (found,) = result.select(figure=figure)
+    return found["text_a"], found["text_b"]
 
 
 def llama(folder: Path, **changes: Any) -> Path:
@@ -65,7 +67,8 @@ def test_mechanisms_are_compared_as_words(tmp_path: Path) -> None:
     native = full_native(tmp_path / "m.safetensors")
     result = compare(native, llama(tmp_path / "b", num_hidden_layers=3), diagnostics=["inspect"])
     assert words(result, "mechanism") == ("PJ-bias", "RoPE")
-    assert words(result, "rope_theta") == ("absent", "10,000")
+    assert words(result, "rope_theta") == (None, "10,000")
+    assert "rope layout is half instead of absent" in headline(result)
     assert headline(result).startswith("Mechanism is RoPE instead of PJ-bias")
     assert "RoPE instead of PJ-bias" in result_page(result, Scope.LAYER, all_rows=False)
     again = Result.from_json(result.to_json())
@@ -100,10 +103,18 @@ def test_rounding_is_no_difference() -> None:
     assert "scale" not in moved(compare(one, replace(other, rows=other.rows[:1])))
 
 
-@pytest.mark.parametrize("kept", [None, 5, [5], [{"compared": "b"}], [{"figure": [], "a": 1}]])
-def test_edited_words_do_not_break_a_page(kept: Any) -> None:
+def test_words_reach_every_format_of_rows() -> None:
     result = compare(built({}), built({"rope_type": "yarn"}))
-    edited = replace(result, provenance={**result.provenance, "words": kept})
-    assert headline(edited)
-    assert page(edited, Scope.LAYER, all_rows=True).tables
-    assert pjdiag.Result.from_json(edited.to_json()).rows
+    lines = csv.DictReader(result.to_csv().splitlines())
+    (row,) = [line for line in lines if line["figure"] == "rope_type"]
+    assert (row["text_a"], row["text_b"], row["difference"]) == ("", "yarn", "1.0")
+    stored = parquet.read_table(io.BytesIO(to_parquet(result))).to_pylist()
+    assert [each["text_b"] for each in stored if each["figure"] == "rope_type"] == ["yarn"]
+    again = Result.from_json(result.to_json())
+    assert words(again, "rope_type") == (None, "yarn")
+    assert page(again, Scope.LAYER, all_rows=False) == page(result, Scope.LAYER, all_rows=False)
+
+
+def test_one_side_that_has_no_words_is_absent() -> None:
+    result = compare(built({"rope_type": "yarn"}), built({"rope_type": None}))
+    assert headline(result) == "Rope type is absent instead of yarn"

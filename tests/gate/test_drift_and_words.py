@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -10,14 +12,24 @@ from typing import Any
 import pytest
 
 from pjdiag.errors import PolicyError
-from pjdiag.gate.baseline import Baseline, Entry, Tolerance
+from pjdiag.gate.baseline import (
+    KIND,
+    VERSION,
+    Baseline,
+    Entry,
+    Tolerance,
+    read_baseline,
+    to_json,
+)
 from pjdiag.gate.checks import Checked, Evaluation
 from pjdiag.gate.metrics import ExpressionError, parse_requirement
 from pjdiag.gate.policy import Policy
 from pjdiag.gate.policy_file import parse_policy, required
 from pjdiag.gate.verdict import exit_code
-from pjdiag.render.checks import sentence, value
+from pjdiag.render.checks import rule_sentence, sentence, value
+from pjdiag.render.views.gate import tables
 from pjdiag.results import Result
+from pjdiag.terms import Scope
 from tests.render.results import inspect_result, inspect_row, mass_result
 
 TODAY = date(2026, 6, 1)
@@ -105,9 +117,11 @@ def layers(*types: str | None) -> Result:
 def test_words_must_be_equal() -> None:
     found = checked(f'{ROPE}equals = "llama3"\n', layers("llama3", "yarn"))
     assert [row["status"] for row in found.rows] == ["passed", "violated"]
-    assert [value(row) for row in found.rows] == ["equal", "different"]
-    assert sentence(found.rows[1]) == (
-        "inspect.rope_type is different; required: equal to 'llama3'; it is 'yarn'"
+    assert [value(row) for row in found.rows] == ["'llama3'", "'yarn'"]
+    assert [(row["found"], row["value"]) for row in found.rows] == [("llama3", 1.0), ("yarn", 0.0)]
+    assert sentence(found.rows[1]) == "inspect.rope_type is 'yarn'; required: equal to 'llama3'"
+    assert rule_sentence(found.rows) == (
+        "layers 0-1: inspect.rope_type is 'llama3', 'yarn'; required: equal to 'llama3'"
     )
     assert code(found) == 1
 
@@ -141,3 +155,77 @@ def test_words_have_no_order() -> None:
         checked(f"{ROPE}min = 1\n", layers("yarn"))
     with pytest.raises(PolicyError, match="equals is missing"):
         checked(ROPE, layers("yarn"))
+
+
+def recorded(text: str, result: Result, folder: Path) -> Baseline:
+    rows = checked(text, result, recording=True).rows
+    path = folder / "baseline.json"
+    path.write_text(to_json(Result("gate", {}, {}, rows)))
+    return read_baseline(path)
+
+
+def test_words_must_be_those_of_the_baseline(tmp_path: Path) -> None:
+    text = f"{ROPE}drift = 0\n"
+    before = recorded(text, layers("llama3", "default"), tmp_path)
+    same = checked(text, layers("llama3", "default"), baseline=before)
+    assert [(row["status"], row["change"]) for row in same.rows] == [("passed", "unchanged")] * 2
+    other = checked(text, layers("yarn", "default"), baseline=before)
+    assert [row["status"] for row in other.rows] == ["violated", "passed"]
+    assert other.rows[0]["found"] == "yarn"
+    assert sentence(other.rows[0]) == (
+        "inspect.rope_type is 'yarn'; required: the same as in the baseline; it was 'llama3'"
+    )
+    assert (code(same), code(other)) == (0, 1)
+
+
+def test_words_without_a_baseline_are_inconclusive(tmp_path: Path) -> None:
+    text = f"{ROPE}drift = 0\n"
+    alone = checked(text, layers("yarn"))
+    assert (code(alone), alone.rows[0]["found"]) == (3, "yarn")
+    assert "--baseline" in alone.rows[0]["reason"]
+    before = recorded(text, layers(None), tmp_path)
+    assert code(checked(text, layers("yarn"), baseline=before)) == 3
+    assert code(checked(text, layers(None), baseline=before)) == 3
+
+
+def test_a_rule_may_change_from_one_kind_to_the_other(tmp_path: Path) -> None:
+    drift, equals = f"{ROPE}drift = 0\n", f'{ROPE}equals = "yarn"\n'
+    before = recorded(drift, layers("yarn"), tmp_path)
+    assert code(checked(equals, layers("yarn"), baseline=before)) == 0
+    assert code(checked(equals, layers("llama3"), baseline=before)) == 1
+    before = recorded(equals, layers("yarn"), tmp_path)
+    assert code(checked(drift, layers("llama3"), baseline=before)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("drift = 0.1\n", "drift is 0.1, and words have no distance"),
+        ("drift = false\n", "drift is False, and words have no distance"),
+        ('drift = 0\nequals = "yarn"\n', "drift beside equals"),
+        ('drift = 0\nscope = "fraction:0.5"\n', "drift beside a fraction"),
+    ],
+)
+def test_how_words_cannot_drift(text: str, message: str) -> None:
+    rule = ROPE.replace('scope = "every layer"\n', "") if "scope" in text else ROPE
+    with pytest.raises(PolicyError, match=message):
+        checked(rule + text, layers("yarn"))
+
+
+@pytest.mark.parametrize("found", [5, ["yarn"]])
+def test_damaged_words_of_a_baseline(found: Any, tmp_path: Path) -> None:
+    entry = {"rule": "a", "metric": "b", "layer": None, "head": None, "value": None, "met": True}
+    document = {"kind": KIND, "version": VERSION, "checks": [{**entry, "found": found}]}
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    with pytest.raises(PolicyError, match="is damaged"):
+        read_baseline(tmp_path / "b.json")
+
+
+def test_words_reach_the_formats_of_rows() -> None:
+    rows = checked(f'{ROPE}equals = "yarn"\n', layers("yarn", "default")).rows
+    result = Result("gate", {}, {}, rows)
+    lines = list(csv.DictReader(result.to_csv().splitlines()))
+    assert [line["found"] for line in lines] == ["yarn", "default"]
+    assert [row["found"] for row in Result.from_json(result.to_json()).rows] == ["yarn", "default"]
+    (line,) = tables(result, Scope.MODEL, all_rows=False)[0].lines[:1]
+    assert [cell.text for cell in line][3] == "'default'"

@@ -14,7 +14,7 @@ from pjdiag.render.compared import (
     subject,
     value_text,
     where,
-    with_words,
+    worded,
 )
 from pjdiag.render.places import coarsest
 from pjdiag.render.sentences._common import nothing
@@ -33,9 +33,8 @@ def headline(result: Result) -> str:
     """What rose and what fell in the coarsest scope, from the first checkpoint to the last."""
     if not result.rows:
         return _incomparable(result)
-    told = with_words(result)
-    others = list(dict.fromkeys(row["compared"] for row in told))
-    last = [row for row in told if row["compared"] == others[-1]]
+    others = list(dict.fromkeys(row["compared"] for row in result.rows))
+    last = [row for row in result.rows if row["compared"] == others[-1]]
     place = coarsest(last)[0]
     rows = [row for row in place.rows if row["difference"] is not None]
     lead = _lead(result, others)
@@ -129,7 +128,7 @@ def _moved(row: Row) -> str:
     """One figure: what it is, from where to where, and whether that is more than noise."""
     of = subject(row)
     name = f"{figure_title(row)} of {of}" if of else figure_title(row)
-    if "text_a" in row:
+    if worded(row):
         return f"{name} is {side_text(row, 'b')} instead of {side_text(row, 'a')}"
     if kind_of(row) == "flag":
         text = f"{name} is {value_text(row, row['value_b'])} instead of "

@@ -17,7 +17,7 @@ from pjdiag.render.compared import (
     subject,
     value_text,
     where,
-    with_words,
+    worded,
 )
 from pjdiag.render.places import coarsest
 from pjdiag.render.tables import BLANK, Cell, Header, Table
@@ -34,8 +34,7 @@ NOISE_NOTE = "; differences within the noise of both come last"
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """The checkpoints; three or more also over their steps; differences, coarse scopes first."""
-    rows_all = with_words(result)
-    others = list(dict.fromkeys(row["compared"] for row in rows_all))
+    others = list(dict.fromkeys(row["compared"] for row in result.rows))
     found = [_checkpoints(result)]
     if len(others) > 1:
         found.append(_trajectory(result, others))
@@ -44,7 +43,9 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     for scope in scopes[: scopes.index(by) + 1]:
         for other in shown:
             rows = [
-                row for row in rows_all if row["scope"] == scope.value and row["compared"] == other
+                row
+                for row in result.rows
+                if row["scope"] == scope.value and row["compared"] == other
             ]
             found.append(_differences(rows, scope, first_name(result), other, all_rows))
     return found
@@ -163,14 +164,14 @@ def _differences(
     (length,) = lengths if len(lengths) == 1 else (None,)
     without = LENGTHS if length is not None else ()
     about = any(subject(row, family=families, without=without) for row in moved)
-    worded = any("text_a" in row for row in moved)
+    words = any(map(worded, moved))
     headers = (
         *((Header("where", key=True),) if scope != Scope.MODEL else ()),
         *((Header("diagnostic", key=True),) if several else ()),
         Header("figure", key=True),
         *((Header("of", key=True),) if about else ()),
-        Header("from", numeric=not worded),
-        Header("to", numeric=not worded),
+        Header("from", numeric=not words),
+        Header("to", numeric=not words),
         Header("difference", numeric=True),
         *((Header("noise", numeric=True),) if noisy else ()),
         Header("relative", numeric=True),
@@ -184,7 +185,7 @@ def _differences(
             *((Cell(subject(row, family=families, without=without)),) if about else ()),
             Cell(side_text(row, "a")),
             Cell(side_text(row, "b")),
-            BLANK if "text_a" in row else Cell(_signed(row)),
+            BLANK if worded(row) else Cell(_signed(row)),
         ]
         if noisy:
             cells.append(BLANK if row["noise"] is None else Cell(numbers.figure(row["noise"], 2)))

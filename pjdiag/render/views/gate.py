@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pjdiag.gate.checks import Status
 from pjdiag.gate.policy import ERROR
-from pjdiag.render.checks import places, value
+from pjdiag.render.checks import places, span
 from pjdiag.render.tables import BLANK, Cell, Header, Table
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
@@ -40,11 +40,11 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
             Cell(word(first)),
             Cell(str(first["rule"])),
             Cell(places(rows)),
-            Cell(_span(rows, "value")),
+            Cell(span(rows) or "missing"),
             Cell(str(first["requirement"])),
         ]
         if compared:
-            cells += [Cell(_span(rows, "baseline")), Cell(first["change"] or "")]
+            cells += [Cell(span(rows, "baseline")), Cell(first["change"] or "")]
         if noted:
             cells.append(Cell(str(first["reason"])) if first.get("reason") else BLANK)
         lines.append(tuple(cells))
@@ -68,12 +68,3 @@ def _lines(rows: Sequence[Row], by: Scope, all_rows: bool) -> Iterator[list[Row]
         place = (layer, head, row["layer"] is None)
         found.setdefault((word(row), row["rule"], row["change"], place), []).append(row)
     yield from found.values()
-
-
-def _span(rows: Sequence[Row], column: str) -> str:
-    """The figure, or the smallest and the largest of several."""
-    found = [row for row in rows if row[column] is not None]
-    if not found:
-        return "missing" if column == "value" else ""
-    ends = [value({**found[0], "value": pick(row[column] for row in found)}) for pick in (min, max)]
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
