@@ -92,9 +92,7 @@ def campaign(chosen: argparse.Namespace, family: str, place: Path) -> int:
 class Share:
     """A worker's part of a campaign; a worker that dies is a fault, and is started again."""
 
-    def __init__(
-        self, chosen: argparse.Namespace, family: str, place: Path, number: int
-    ) -> None:
+    def __init__(self, chosen: argparse.Namespace, family: str, place: Path, number: int) -> None:
         self.state = place / f"{family}-{number}.json"
         self.number = number
         self.command = [sys.executable, __file__, family, "--bases", str(chosen.bases)]

@@ -27,6 +27,8 @@ _TORCH_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt"})
 _WEIGHTS = _TORCH_SUFFIXES | {".safetensors", ".gguf"}
 MOST_FOLDERS = 1000
 """Entries of a folder that are looked at for a hint."""
+LONGEST_NAME = 255
+"""Characters of a file's name; no usual file system has longer ones."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
@@ -141,7 +143,8 @@ def _weight_map(index: Path) -> dict[str, str]:
 def _is_inside(name: str) -> bool:
     """True for a bare file name, on every system."""
     path = PureWindowsPath(name)
-    return path.name == name and name.isprintable() and name not in ("", "..")
+    fits = 0 < len(name) <= LONGEST_NAME and name != ".."
+    return fits and path.name == name and name.isprintable()
 
 
 def check_shards(weights: Weights, names: Mapping[Path, Mapping[str, object]]) -> None:

@@ -31,11 +31,14 @@ from pjdiag.cli.stability_command import stability
 from pjdiag.cli.train_command import train
 from pjdiag.cli.verify_command import verify
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_INTERRUPTED, PjdiagError
+from pjdiag.render.text import visible
 
 CLICK_ERROR: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 """Typer brings its own click in newer versions; this is the one it raises."""
+LONGEST_MESSAGE, LONGEST_HINT = 1200, 300
+"""Characters; of a longer message the middle is left out, as the hint stands at its end."""
 
 app = typer.Typer(
     name="pjdiag",
@@ -182,8 +185,14 @@ def _given(parameter: Any, arguments: list[str]) -> str | None:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"pjdiag: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    print(f"pjdiag: {_one_line(message)}", file=sys.stderr)  # noqa: T201
     return code
+
+
+def _one_line(message: str) -> str:
+    """The message on one line, whatever a checkpoint put into it: visible, of bounded length."""
+    text = visible(" ".join(message.split()))
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:700]}...{text[-LONGEST_HINT:]}"
 
 
 def _unknown(error: Exception) -> int:

@@ -111,6 +111,8 @@ def _largest_envelope(kernel: PositionKernel, order: int, reach: float) -> np.nd
 
 
 def _spectrum_layer(layer: LayerSpectrum, widest: float) -> tuple[LayerCodes | None, list[Skipped]]:
+    if layer.spectrum.inv_freq is None:
+        return None, [Skipped(layer.layer, "its frequencies are unknown: no position code")]
     sizes = layer.spectrum.amplitude.sum(axis=(1, 2))
     usable = np.flatnonzero(np.isfinite(sizes) & (sizes > 0))
     skipped = [

@@ -42,7 +42,9 @@ def write_gguf(folder: Path) -> None:
     folder.mkdir(parents=True)
     gguf_files.converted(folder / "llama.gguf", gguf_files.weights())
     small = gguf_files.weights(1, gains=False)
-    gguf_files.write(folder / "odd.gguf", {gguf_files.gguf_name("llama", k): v for k, v in small.items()})
+    gguf_files.write(
+        folder / "odd.gguf", {gguf_files.gguf_name("llama", k): v for k, v in small.items()}
+    )
 
 
 def write_model(folder: Path) -> None:
