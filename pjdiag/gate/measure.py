@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjdiag.adapters import Reading
 from pjdiag.diagnostics.progress import Progress
 from pjdiag.errors import InconclusiveError
-from pjdiag.gate.metrics import LOO_ON_DATA
+from pjdiag.gate.metrics import LOO_ON_DATA, PROBE_IN_MODEL
 from pjdiag.gate.policy import EVERY_HEAD, FRACTION, MODEL, Policy, Rule
 from pjdiag.results import Result
 from pjdiag.terms import LagWeights, Scope
+
+if TYPE_CHECKING:
+    from pjdiag.diagnostics.in_model_contexts import RetrievalTask
 
 DECISION = frozenset({"hard_pair_accuracy", "random_pair_accuracy"})
 ON_DATA = frozenset(
@@ -30,7 +33,12 @@ ON_DATA = frozenset(
 )
 ATTENTION = frozenset({"attention_entropy", "effective_support", "mean_distance", "sink_mass"})
 NEED_DATA = frozenset({"kernel", "nll", LOO_ON_DATA})
-WITH_LENGTHS = frozenset({"energy", "loo", "probe", "stability", "verify", "nll", LOO_ON_DATA})
+ON_RUNNING = frozenset({"kernel", "spectrum", "nll", LOO_ON_DATA, PROBE_IN_MODEL})
+"""What may open a model, whose files may be pickles."""
+WITH_LENGTHS = frozenset(
+    {"energy", "loo", "probe", "stability", "verify", "nll", LOO_ON_DATA, PROBE_IN_MODEL}
+)
+SEEDED = frozenset({"probe", "verify", "kernel", "nll", LOO_ON_DATA, PROBE_IN_MODEL})
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class _Plan:
         extra: dict[str, Any] = {}
         if self.name in _LONG:
             extra["progress"] = progress
-        if self.name in ("kernel", "spectrum", "nll", LOO_ON_DATA) and "data" in self.settings:
+        if self.name in ON_RUNNING and (self.name != "spectrum" or "data" in self.settings):
             extra["allow_pickle"] = allow_pickle
         return _function(self.name)(reading, **self.settings, **extra)
 
@@ -92,7 +100,7 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
     settings: dict[str, Any] = {}
     if name in WITH_LENGTHS and run.length:
         settings["lengths"] = list(run.length)
-    if name in ("probe", "verify", "kernel", "nll", LOO_ON_DATA) and run.seed is not None:
+    if name in SEEDED and run.seed is not None:
         settings["seed"] = run.seed
     if name == "energy" and run.lag_weights is not None:
         settings["lag_weights"] = LagWeights(run.lag_weights)
@@ -111,8 +119,10 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
         settings["data"] = run.data
         if run.windows is not None:
             settings["windows"] = run.windows
-    if name == "nll" and not run.length:
-        settings |= _loss_lengths(rules, reading.train_length.value)
+    if name == PROBE_IN_MODEL:
+        settings |= {"task": _retrieval(rules, run.trials), "data": run.data}
+    if name in ("nll", PROBE_IN_MODEL) and not run.length:
+        settings |= _named_lengths(rules, _usual_length(reading, name))
     if name == "nll":
         settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
     if name == LOO_ON_DATA:
@@ -130,12 +140,31 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
     return _Plan(name, settings)
 
 
-def _loss_lengths(rules: Sequence[Rule], train_length: int | None) -> dict[str, list[int]]:
-    """The lengths that the rules name; the train length where none does; else the default."""
+def _retrieval(rules: Sequence[Rule], trials: int | None) -> RetrievalTask:
+    """What is asked: at the depths that the rules name, else at all of the usual ones."""
+    from pjdiag.diagnostics.in_model_contexts import DEPTHS, RetrievalTask
+
+    named = [rule.metric.named.get("depth") for rule in rules]
+    depths = DEPTHS if None in named else tuple(float(each) for each in named if each is not None)
+    return RetrievalTask(depths=depths, **({} if trials is None else {"trials": trials}))
+
+
+def _usual_length(reading: Reading, name: str) -> int | None:
+    """The train length; of retrieval no more than it takes by itself."""
+    length = reading.train_length.value
+    if name != PROBE_IN_MODEL or length is None:
+        return length
+    from pjdiag.diagnostics.in_model import DEFAULT_LENGTHS
+
+    return min(length, DEFAULT_LENGTHS[-1])
+
+
+def _named_lengths(rules: Sequence[Rule], usual: int | None) -> dict[str, list[int]]:
+    """The lengths that the rules name; the usual one where none does; else the default."""
     named = [rule.metric.named.get("eval_length") for rule in rules]
     lengths = sorted({each for each in named if isinstance(each, int)})
-    if not lengths and train_length is not None:
-        lengths = [train_length]
+    if not lengths and usual is not None:
+        lengths = [usual]
     return {"lengths": lengths} if lengths and (None not in named or len(lengths) == 1) else {}
 
 
@@ -173,13 +202,14 @@ _HOMES = {
     "loo": ("leave_one_out", "leave_one_out"),
     LOO_ON_DATA: ("model_loo", "model_leave_one_out"),
     "probe": ("retrieval", "probe"),
+    PROBE_IN_MODEL: ("in_model", "in_model"),
     "stability": ("stability", "stability"),
     "verify": ("verification", "verify"),
     "kernel": ("measured_kernel", "kernel"),
     "nll": ("nll", "nll"),
 }
 """Module and function of each diagnostic; only what is measured is imported."""
-_LONG = frozenset({"spectrum", "loo", "probe", "stability", "verify", "kernel", "nll", LOO_ON_DATA})
+_LONG = frozenset({"spectrum", "loo", "stability", *SEEDED})
 """Diagnostics that tell how far they are."""
 
 

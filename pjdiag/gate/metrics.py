@@ -22,12 +22,19 @@ from pjdiag.terms import (
     Sector,
 )
 
-Value = str | int | bool
+Value = str | int | float | bool
 
 LOO_ON_DATA = "loo on data"
 """What the figures of loo that need data are measured by: another run than the others."""
 WITHOUT_DATA = ("loo_delta_mse", "prior_kl")
 """Figures of loo from the kernel alone."""
+PROBE_IN_MODEL = "probe in the model"
+"""What the figures of retrieval by the running model are measured by."""
+IN_MODEL = "in_model"
+"""No column: which of its two runs a figure of probe that both give is meant of."""
+ONLY_IN_MODEL = ("trials", "mean_rank", "other_key_top1", "retrieved", "ci_low", "ci_high")
+SWITCHES = {"probe": (IN_MODEL,)}
+"""Keys that choose a run, not rows of it."""
 
 PLACES = ("layer", "head")
 FILTERS = ("mechanism",)
@@ -80,9 +87,17 @@ class Metric:
 
     @property
     def measured_by(self) -> str:
-        """The diagnostic; of loo, which has two runs, the one that gives the column."""
-        on_data = self.diagnostic == "loo" and self.column not in WITHOUT_DATA
-        return LOO_ON_DATA if on_data else self.diagnostic
+        """The diagnostic; of loo and probe, which have two runs, the one that is meant."""
+        if self.diagnostic == "loo" and self.column not in WITHOUT_DATA:
+            return LOO_ON_DATA
+        asked = self.named.get(IN_MODEL, self.column in ONLY_IN_MODEL or "depth" in self.named)
+        return PROBE_IN_MODEL if self.diagnostic == "probe" and asked else self.diagnostic
+
+    @property
+    def conditions(self) -> Mapping[str, Value]:
+        """What the rows must have."""
+        switches = SWITCHES.get(self.diagnostic, ())
+        return {key: value for key, value in self.named.items() if key not in switches}
 
     def with_named(self, key: str, value: Value) -> Metric:
         """This metric with one more column named."""
@@ -215,7 +230,7 @@ def _named(diagnostic: str, text: str, at: int) -> tuple[dict[str, Value], int]:
 
 def key_name(diagnostic: str, key: str, offset: int) -> str:
     """The column that ``key`` names in rows of ``diagnostic``. Raises ExpressionError."""
-    known = (*KEYS[diagnostic], *PLACES, *FILTERS)
+    known = (*KEYS[diagnostic], *PLACES, *FILTERS, *SWITCHES.get(diagnostic, ()))
     for name in (key, *ALIASES.get(key, ())):
         if name in known:
             return name
@@ -228,6 +243,7 @@ def key_value(diagnostic: str, name: str, text: str, offset: int) -> Value:
     """``text`` as a value of that column. Raises ExpressionError."""
     column = column_of(diagnostic, name)
     kind = "count" if name in PLACES else "text" if column is None else column.kind
+    kind = "flag" if name in SWITCHES.get(diagnostic, ()) else kind
     if kind == "count":
         if not (text.isascii() and text.isdigit()):
             raise ExpressionError(f"{name} is {text!a}", offset, "write a number from 0 on")
@@ -236,11 +252,23 @@ def key_value(diagnostic: str, name: str, text: str, offset: int) -> Value:
         if text not in ("true", "false"):
             raise ExpressionError(f"{name} is {text!a}", offset, "write true or false")
         return text == "true"
+    if kind == "share":
+        return _share(name, text, offset)
     known = WORDS.get(name)
     if not text or (known is not None and text not in known):
         hint = f"values are {listed(known, 12)}" if known else f"write {name}=VALUE"
         raise ExpressionError(f"{name} is {text!a}", offset, hint)
     return text
+
+
+def _share(name: str, text: str, offset: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise ExpressionError(f"{name} is {text!a}", offset, "write a number from 0 to 1")
+    return value
 
 
 def _shown(value: Value) -> str:

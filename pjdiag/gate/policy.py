@@ -108,6 +108,8 @@ class Settings:
     seed: int | None = None
     lag_weights: str | None = None
     centred: bool | None = None
+    trials: int | None = None
+    """Contexts of each length and depth, of retrieval by the running model."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "spectrum": ("length", "data", "windows"),
     "energy": ("length", "lag_weights", "centred"),
     "loo": ("length", "data", "windows", "seed"),
-    "probe": ("length", "seed"),
+    "probe": ("length", "data", "trials", "seed"),
     "stability": ("length",),
     "verify": ("length", "seed"),
     "kernel": ("length", "data", "windows", "seed"),
@@ -269,6 +269,7 @@ class Reader(Fields):
             self.count(table, "seed", at) if "seed" in table else None,
             self._lag_weights(table, at),
             self.flag(table, "centred", at),
+            self.count(table, "trials", at, least=1) if "trials" in table else None,
         )
 
     def _lag_weights(self, table: Mapping[str, Any], at: Key) -> str | None:

@@ -74,7 +74,7 @@ def figures(result: Result, metric: Metric, scope: str | None) -> list[Figure]:
 
 
 def _matches(row: Row, metric: Metric) -> bool:
-    return all(row.get(key) == wanted for key, wanted in metric.named.items())
+    return all(row.get(key) == wanted for key, wanted in metric.conditions.items())
 
 
 def _at(rows: Sequence[Row], scope: str | None) -> list[Row]:
@@ -153,7 +153,7 @@ def _absence(result: Result, metric: Metric) -> str:
     rows: Sequence[Row] = result.rows
     if not rows:
         return f"{metric.diagnostic} has no rows for this checkpoint"
-    for key, wanted in metric.named.items():
+    for key, wanted in metric.conditions.items():
         matching = [row for row in rows if row.get(key) == wanted]
         if not matching:
             values = dict.fromkeys(row.get(key) for row in rows if row.get(key) is not None)

@@ -9,6 +9,8 @@ import pytest
 
 import pjdiag
 from pjdiag.adapters import Reading
+from pjdiag.diagnostics.in_model import in_model
+from pjdiag.diagnostics.in_model_contexts import RetrievalTask
 from pjdiag.diagnostics.progress import no_progress
 from pjdiag.errors import DataError, PolicyError
 from pjdiag.gate.measure import Measured, measured
@@ -17,6 +19,7 @@ from pjdiag.gate.policy_reader import TAKES
 from pjdiag.gate.running import run as gate
 from pjdiag.samples import held_out_text
 from pjdiag.terms import KEYS
+from tests.diagnostics.retriever import retriever
 from tests.native import full_native
 
 TODAY = date(2026, 6, 1)
@@ -181,3 +184,50 @@ def test_a_part_that_the_model_lacks_is_inconclusive(runnable: Reading, data: Pa
     result = gate(runnable, parse_policy(text, "p.toml", Path()), today=TODAY)
     assert [row["status"] for row in result.rows] == ["passed", "inconclusive"]
     assert "no row has removed band:local" in result.rows[1]["reason"]
+
+
+def test_retrieval_by_the_running_model_is_another_run_than_the_codes(tmp_path: Path) -> None:
+    retrieving = pjdiag.read(retriever(tmp_path / "m.safetensors"))
+    metrics = ("probe.top1[in_model=true, depth=0.5]", "probe.retrieved[length=64, depth=0.5]")
+    run = "[run.probe]\nlength = 64\ntrials = 6\nseed = 3\n"
+    text = rules(*metrics, run=run).replace("fraction:1", "model")
+    found = made(retrieving, text).results
+    assert set(found) == {"probe in the model"}
+    stated = found["probe in the model"].provenance
+    assert (stated["trials"], stated["depths"], stated["seed"]) == (6, [0.5], 3)
+    result = gate(retrieving, parse_policy(text, "p.toml", Path()), today=TODAY)
+    task = RetrievalTask(depths=(0.5,), trials=6)
+    (row,) = in_model(retrieving, task, [64], seed=3).rows
+    assert row["top1"] < 1  # this model compares two tokens of the four
+    assert [each["value"] for each in result.rows] == [row["top1"], float(row["retrieved"])]
+
+
+def test_retrieval_without_a_length_or_a_depth_is_at_all_depths(runnable: Reading) -> None:
+    text = rules("probe.mean_rank", run="[run.probe]\ntrials = 1\n").replace("fraction:1", "model")
+    result = made(runnable, text).results["probe in the model"]
+    assert {row["eval_length"] for row in result.rows} == {128}
+    assert result.provenance["depths"] == [0, 0.25, 0.5, 0.75, 1]
+    checked = gate(runnable, parse_policy(text, "p.toml", Path()), today=TODAY)
+    (row,) = [row for row in result.rows if row["depth"] is None]
+    assert (checked.rows[0]["status"], checked.rows[0]["value"]) == ("passed", row["mean_rank"])
+
+
+def test_the_codes_are_probed_where_no_model_is_asked_for(reading: Reading) -> None:
+    metrics = ("probe.top1[precision=fp32]", "probe.top1[in_model=false, precision=int8]")
+    text = rules(*metrics, run="[run]\nlength = 48\n").replace("fraction:1", "model")
+    assert set(made(reading, text).results) == {"probe"}
+    found = gate(reading, parse_policy(text, "p.toml", Path()), today=TODAY)
+    assert all(row["value"] is not None or "matches" in row["reason"] for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("probe.top1[in_model=yes]", "in_model is 'yes'"),
+        ("probe.top1[depth=2]", "depth is '2'"),
+        ("mass.mean_order[in_model=true]", "mass has no key 'in_model'"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_model(reading: Reading, metric: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        made(reading, rules(metric))
