@@ -36,7 +36,8 @@ def convert(
             "-o",
             metavar="FORMAT[:PATH]|PATH",
             help="A format that the command knows whose result this is: table, json, csv, parquet, "
-            "markdown, html, and for a gate junit, sarif or github; repeatable. Without it the table.",
+            "markdown, html, and for a gate junit, sarif or github; repeatable. Without it the "
+            "table.",
         ),
     ] = None,
     by: Annotated[
@@ -46,6 +47,12 @@ def convert(
     all_rows: Annotated[
         bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
     ] = False,
+    layer: Annotated[
+        int | None, typer.Option(help="Only this layer.", min=0, rich_help_panel=SHOWN)
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(help="Only this head.", min=0, rich_help_panel=SHOWN)
+    ] = None,
     quiet: Annotated[
         bool,
         typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
@@ -64,11 +71,12 @@ def convert(
             f"{visible(str(result))} is the result itself; it is not overwritten",
             "choose another path",
         )
+    finest = FINEST.get(saved.diagnostic, Scope.LAYER) if head is None else Scope.HEAD
     try:
         emit(
-            saved,
+            saved.restricted(layer, head),
             specs,
-            by=by or FINEST.get(saved.diagnostic, Scope.LAYER),
+            by=by or finest,
             all_rows=all_rows,
             stdout=sys.stdout,
             stderr=sys.stderr,

@@ -72,7 +72,7 @@ class Common:
             "--output",
             "-o",
             metavar="FORMAT[:PATH]|PATH",
-            help="table, json, csv, parquet or markdown; repeatable. A bare FORMAT goes to "
+            help="table, json, csv, parquet, markdown or html; repeatable. A bare FORMAT goes to "
             "stdout and replaces the table.",
             rich_help_panel=SHOWN,
         ),

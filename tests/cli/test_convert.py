@@ -157,6 +157,25 @@ def test_whatever_stands_beside_the_rows(tmp_path: Path, name: str) -> None:
                 shown_or_damaged(tmp_path / "r.json", json.dumps(changed))
 
 
+@pytest.mark.parametrize("options", [("--layer", "1"), ("--layer", "0", "--head", "1")])
+def test_one_layer_or_head_as_the_command_itself_shows_it(
+    capsys: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = full_native(tmp_path / "m.safetensors")
+    run(capsys, "mass", path, "-o", f"json:{tmp_path / 'r.json'}", "--quiet")
+    for form in ("table", "csv", "markdown"):
+        live = run(capsys, "mass", path, *options, "-o", form)
+        again = run(capsys, "convert", tmp_path / "r.json", *options, "-o", form)
+        shown = [
+            [line for line in ran.out.splitlines() if "Next" not in line] for ran in (live, again)
+        ]
+        assert (live.code, again.code) == (0, 0)
+        assert shown[0] == shown[1]
+    refused = run(capsys, "convert", tmp_path / "r.json", "--layer", "99")
+    assert refused.code == 2
+    assert "no row for layer 99" in refused.err
+
+
 def test_a_damaged_figure_is_one_line(capsys: Any, tmp_path: Path) -> None:
     good = EVERY_RESULT["mass"].to_dict()
     good["rows"] = [{**row, "sector": HOSTILE} for row in good["rows"]]

@@ -65,14 +65,15 @@ def test_energy_has_none_to_share() -> None:
     )
     result = pjdiag.Result("energy", {}, {}, rows)
     assert headline(result) == (
-        "Over 32,768 lags the position bias is zero: there is no energy to share"
+        "Over 32,768 lags the position bias is zero: there is no energy to share until it is "
+        "trained"
     )
     assert view(result, Scope.LAYER, all_rows=False) == []
     assert view(result, Scope.LAYER, all_rows=True)
     assert view(energy_result(), Scope.MODEL, all_rows=False)
 
 
-@pytest.mark.parametrize("name", ["mass", "energy", "stability"])
+@pytest.mark.parametrize("name", ["mass", "energy", "stability", "loo"])
 def test_a_real_checkpoint_of_zeros(tmp_path, name: str) -> None:
     raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(0))
     for part in raw:
@@ -81,4 +82,13 @@ def test_a_real_checkpoint_of_zeros(tmp_path, name: str) -> None:
     raw["raw_affine_slope"] = np.full(2, -2000.0)  # its softplus is 0
     checkpoint = write_native(tmp_path / "m.safetensors", [raw], num_heads=2, embed_dim=16)
     result = getattr(pjdiag, name)(checkpoint)
-    assert "the position bias is zero" in headline(result).lower()
+    assert next_command(result) == ""
+    if name != "loo":
+        assert "the position bias is zero" in headline(result).lower()
+    trained = write_native(
+        tmp_path / "n.safetensors",
+        [random_raw(tuple(Sector), 2, 3, np.random.default_rng(0))],
+        num_heads=2,
+        embed_dim=16,
+    )
+    assert next_command(getattr(pjdiag, name)(trained))

@@ -90,6 +90,8 @@ def _next_words(result: Result) -> list[str]:
         return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
         return _after_mass(result)
+    if _is_zero(result):
+        return []  # it is to be trained first, and none of our commands does that
     if result.diagnostic == "spectrum" or result.select(fitted=True):
         return MEASURE
     if result.diagnostic == "loo":
@@ -106,6 +108,22 @@ def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "energy" and jets:
         return ["pjdiag", "probe", *_length(result)]
     return ["pjdiag", "mass", "--by", "head"]
+
+
+SIZES = {
+    "energy": ("functional_energy", "energy_share"),
+    "loo": ("loo_delta_mse", "prior_kl", "loo_delta_nll", "attention_kl"),
+    "stability": ("bias_max",),
+}
+"""Figures that are 0, or not defined, of a bias that is zero."""
+
+
+def _is_zero(result: Result) -> bool:
+    """Whether the position bias is zero: nothing that looks at it has more to say."""
+    sizes = SIZES.get(result.diagnostic)
+    if sizes is None or result.select(fitted=True):
+        return False
+    return all(not row.get(name) for row in result.rows for name in sizes)
 
 
 def _length(result: Result) -> list[str]:

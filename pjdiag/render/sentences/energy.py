@@ -27,7 +27,7 @@ def sentence(place: Place) -> str:
     if not rows:
         return f"{lead} {_fitted(here)}"
     if zero(rows):
-        return f"{lead} the position bias is zero: there is no energy to share"
+        return f"{lead} the position bias is zero: there is no energy to share until it is trained"
     jets = {name: orders for name in JET_NAMES if (orders := _orders(rows, name))}
     parts = []
     if jets:
