@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -39,14 +39,21 @@ class Target:
         return f"{self.removal.name}/{'.'.join(where) or 'model'}"
 
     def changes(
-        self, parts: Mapping[int, LayerParts], length: int, control_seed: int | None = None
+        self,
+        parts: Mapping[int, LayerParts],
+        length: int,
+        of_layer: Callable[[ModelRemoval, int], LayerChange],
+        control_seed: int | None = None,
     ) -> dict[int, LayerChange]:
-        """What each layer loses; with a seed the control, the same in every place."""
+        """What each layer loses; with a seed the control, the same in every place.
+
+        ``of_layer`` gives what all heads of a layer lose.
+        """
         made = {}
         for index in self.layers:
             if not self.removal.touches(parts[index]):
                 continue  # at this length its frequencies are in other bands
-            change = self.removal.change(parts[index], length)
+            change = of_layer(self.removal, index)
             if control_seed is not None:
                 change = _control(change, [control_seed, length, index], self.removal.name)
             made[index] = change if self.group.head is None else change.restricted(self.group.head)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.diagnostics.ablation_engines import AblationEngine
-from pjdiag.diagnostics.ablation_parts import LayerParts
+from pjdiag.diagnostics.ablation_parts import LayerParts, ModelRemoval
 from pjdiag.diagnostics.ablation_targets import Target
 from pjdiag.diagnostics.ledger import Ledger
 from pjdiag.diagnostics.loss_engines import Text
@@ -24,6 +24,7 @@ from pjdiag.results import Row
 from pjdiag.terms import DIAGNOSTICS
 
 if TYPE_CHECKING:
+    from pjdiag.models.ablation import LayerChange
     from pjdiag.models.running import RunningAttention
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,8 @@ Ends = tuple[float | None, float | None]
 
 QUERIES = 32
 """Queries of a batch whose attention is compared, at least one a window."""
+KEPT = 2**26
+"""Bytes of components that are kept between batches."""
 REMOVED, CONTROL = "removed", "control"
 BLANK: Row = dict.fromkeys(column.name for column in DIAGNOSTICS["loo"])
 
@@ -46,6 +49,8 @@ class LengthRun:
     """By layer, at this length."""
     targets: Sequence[Target]
     seed: int
+    _changes: dict[tuple[str, int], LayerChange] = field(default_factory=dict)
+    """What layers lose, by removal and layer, as far as ``KEPT`` goes."""
 
     def batches(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """The name and the windows of each batch."""
@@ -66,6 +71,18 @@ class LengthRun:
                     ledger.part(f"{name}/{target.name}/{kind}", without)
                     steps.advance(weight)
 
+    def _change(self, removal: ModelRemoval, index: int) -> LayerChange:
+        """What all heads of a layer lose; the batches share it."""
+        key = (removal.name, index)
+        if key in self._changes:
+            return self._changes[key]
+        parts = self.parts[index]
+        made = removal.change(parts, self.plan.length)
+        size = 4 * parts.layer.num_heads.value * self.plan.length
+        if (len(self._changes) + 1) * size < KEPT:
+            self._changes[key] = made
+        return made
+
     def _whole(
         self, engine: AblationEngine, tokens: NDArray[np.integer], name: str
     ) -> dict[str, Any]:
@@ -83,7 +100,7 @@ class LengthRun:
             here = [r for r in chosen if parts is not None and r.touches(parts)]
             if parts is None or not here or engine.sinks:
                 return
-            found = attention_kl(seen, [r.change(parts, length) for r in here], queries)
+            found = attention_kl(seen, [self._change(r, index) for r in here], queries)
             for removal, by_head in zip(here, found, strict=True):
                 moved[removal.name][str(index)] = by_head.tolist()
 
@@ -99,7 +116,7 @@ class LengthRun:
         whole: list[float],
     ) -> list[float] | None:
         seed = self.seed if kind == CONTROL else None
-        changes = target.changes(self.parts, self.plan.length, seed)
+        changes = target.changes(self.parts, self.plan.length, self._change, seed)
         if not changes:
             return None
         if all(change.nothing for change in changes.values()):
