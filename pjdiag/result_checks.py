@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from pjdiag.errors import DataError
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Scope
@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 MAX_DEPTH = 64
 MAX_BYTES = 2**30
 """A larger file is not opened."""
+CHUNK = 2**20
 LARGEST_COUNT = 2**63 - 1
 LARGEST_INDEX = {"layer": 10**6, "head": 10**6, "jet_order": 999, "channel": 10**6}
 """Tables have a place for each number below these."""
@@ -27,6 +28,20 @@ FIELDS: dict[str, type] = {
     "skipped": list,
     "warnings": list,
 }
+
+
+def read_at_most(stream: BinaryIO, limit: int) -> bytes:
+    """The first bytes of a stream, at most ``limit``; memory is taken for those that come.
+
+    >>> import io
+    >>> read_at_most(io.BytesIO(b"abc"), 2)
+    b'ab'
+    """
+    chunks: list[bytes] = []
+    while limit > 0 and (chunk := stream.read(min(limit, CHUNK))):
+        chunks.append(chunk)
+        limit -= len(chunk)
+    return b"".join(chunks)
 
 
 def parsed(text: str) -> Any:

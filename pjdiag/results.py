@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pjdiag.arguments import require_path
 from pjdiag.errors import DataError, MissingDependencyError, UsageError
-from pjdiag.result_checks import MAX_BYTES, SCHEMA_VERSION, WRITTEN_BY, checked, parsed
+from pjdiag.result_checks import (
+    MAX_BYTES,
+    SCHEMA_VERSION,
+    WRITTEN_BY,
+    checked,
+    parsed,
+    read_at_most,
+)
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column, Scope
 
 if TYPE_CHECKING:
@@ -219,7 +226,7 @@ class Result:
         where = ascii(os.fspath(path))[1:-1]
         try:
             with open(path, "rb") as stream:  # noqa: PTH123
-                raw = stream.read(MAX_BYTES + 1)
+                raw = read_at_most(stream, MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DataError(f"{where} cannot be read: {reason}", "check the path") from error

@@ -153,21 +153,21 @@ class LayerTensors:
         name = self.full(f"{self.names(is_query)}.bias")
         rows = self.rows(geometry, is_query)
         heads = (geometry.num_heads if is_query else geometry.num_kv_heads).value
-        self._check_vector(name, heads * geometry.head_dim.value if rows is None else rows.total)
+        self.check_vector(name, heads * geometry.head_dim.value if rows is None else rows.total)
 
-    def _check_vector(self, name: str, size: int) -> None:
-        found = self.checkpoint.headers[name].shape
-        if found != (size,):
-            raise CheckpointError(
-                f"tensor {name} has shape {list(found)}; expected [{size}]", REPAIR
-            )
+    def check_vector(self, name: str, size: int) -> None:
+        """Raises CheckpointError where the tensor, under its whole name, has another shape."""
+        header = self.checkpoint.headers.get(name)
+        if header is None or header.shape != (size,):
+            found = "is missing" if header is None else f"has shape {list(header.shape)}"
+            raise CheckpointError(f"tensor {name} {found}; expected [{size}]", REPAIR)
 
     def input_gain(self, geometry: Geometry) -> Any:
         """The gain in front of the attention, ``[E]``; None where there is none."""
         name = self.gain_name()
         if not self.map.input_norm or not self.has(name):
             return None
-        self._check_vector(self.full(name), geometry.hidden_size)
+        self.check_vector(self.full(name), geometry.hidden_size)
         return self.gain(name)
 
     def gain(self, name: str) -> Any:

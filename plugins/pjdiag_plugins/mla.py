@@ -200,6 +200,16 @@ def _check(tensors: LayerTensors, geometry: Geometry, sizes: Sizes) -> None:
                 f"tensor {tensors.full(name)}.weight {found}; config.json asks for {list(wanted)}",
                 "check num_attention_heads, the head sizes and the lora ranks in config.json",
             )
+    vectors = {
+        f"{KV_A}.bias": sizes.key_latent + sizes.rotated,
+        f"{KV_NORM}.weight": sizes.key_latent,
+    }
+    vectors[f"{tensors.map.input_norm}.weight"] = width
+    if sizes.query_latent is not None:
+        vectors |= {f"{Q_A}.bias": sizes.query_latent, f"{Q_NORM}.weight": sizes.query_latent}
+    for name, size in vectors.items():
+        if tensors.has(name) or name.startswith((KV_NORM, Q_NORM)):
+            tensors.check_vector(tensors.full(name), size)
 
 
 def _read(tensors: LayerTensors, geometry: Geometry, sizes: Sizes) -> Loaded:

@@ -21,10 +21,11 @@ STATIC = (
     ["energy", *LENGTHS],
     ["loo", *LENGTHS],
     ["stability", *LENGTHS],
-    ["probe", *LENGTHS, "--no-decision"],
     ["gate", "--require", "mass.sector_share[affine] >= 0.5"],
     ["gate", "--require", "inspect.num_heads >= 2"],
 )
+PROBE = ["probe", *LENGTHS, "--no-decision"]
+"""Takes much longer than the others."""
 Command = list[str]
 Make = Callable[[Random, Path, Path], Iterator[Command]]
 
@@ -141,7 +142,7 @@ FAMILIES: dict[str, Make] = {
     "gguf": gguf,
     "data": data,
 }
-NEEDS_TORCH = ("pickles", "data")
+NEEDS_TORCH = ("pickles", "policies", "data")
 
 
 def _copied(random: Random, bases: Path, folder: Path, *, not_native: bool = False) -> str:
@@ -156,7 +157,9 @@ def _copied(random: Random, bases: Path, folder: Path, *, not_native: bool = Fal
 
 def _commands(random: Random, target: Path, extra: list[str]) -> Iterator[Command]:
     """Commands on one checkpoint; mostly one, as all of them read it alike."""
-    chosen = random.sample(STATIC, 3 if random.random() < 0.15 else 1)
+    chosen = random.sample(STATIC, 3 if random.random() < 0.1 else 1)
+    if random.random() < 0.03:
+        chosen.append(PROBE)
     for words in chosen:
         ending = ["-o", "json"] if random.random() < 0.25 else []
         yield [words[0], str(target), *words[1:], *extra, *ending]
