@@ -53,6 +53,9 @@ bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/static.py
 	$(BIN)/python benchmarks/kernel_lags.py
 	$(BIN)/python benchmarks/long_context.py
+	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/loss.py
 
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full
