@@ -178,10 +178,12 @@ def _transformers() -> Any:
 def _auto_class(config: Any, transformers: Any) -> Any:
     """Bidirectional models are named in the causal lists as well; what they are decides."""
     kind = type(config)
+    encoders = transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
+    encoder = kind in encoders and "Encoder" in encoders[kind].__name__
+    if encoder and not getattr(config, "is_decoder", False):
+        return transformers.AutoModelForTextEncoding  # an encoder saved alone says it is no pair
     if config.is_encoder_decoder:
-        encoders = transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
-        encoder = kind in encoders and "Encoder" in encoders[kind].__name__
-        return transformers.AutoModelForTextEncoding if encoder else transformers.AutoModel
+        return transformers.AutoModel
     masked = kind in transformers.MODEL_FOR_MASKED_LM_MAPPING
     causal = kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if causal and not (masked and not getattr(config, "is_decoder", False)):
