@@ -119,12 +119,15 @@ class _Transformers:
     """A Hugging Face model; every change is a pass of its own."""
 
     def __init__(self, engine: RunnerEngine) -> None:
+        from pjdiag.models.ablated_transformers import require_removable
         from pjdiag.models.huggingface.execution import predicts_next
 
         self._engine = engine
         running: Any = engine.runner
         self._model = running.model
         self.predicts, self.sinks = predicts_next(self._model), engine.sinks
+        if self.predicts:
+            require_removable(self._model)
 
     def whole(self, tokens: NDArray[np.integer], observe: Observe) -> Losses | None:
         from pjdiag.models.huggingface.attention import observed

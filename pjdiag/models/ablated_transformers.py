@@ -39,6 +39,20 @@ def ablated(model: nn.Module, changes: Mapping[int, LayerChange]) -> Iterator[No
         )
 
 
+def require_removable(model: nn.Module) -> None:
+    """Raises AdapterError for a model of which no part can be removed while it runs."""
+    if not is_attached(model) and not any(_edit(module) for module in model.modules()):
+        raise _beside_the_interface(model)
+
+
+def _beside_the_interface(model: nn.Module) -> AdapterError:
+    return AdapterError(
+        f"{type(model).__name__} does not attend through transformers' attention interface; "
+        "this part cannot be removed from it while it runs",
+        HINT,
+    )
+
+
 def _through_the_interface(model: nn.Module, ablation: Ablation, stack: ExitStack) -> None:
     def forget() -> None:
         for module in model.modules():
@@ -54,19 +68,15 @@ def _by_argument(model: nn.Module, ablation: Ablation, stack: ExitStack) -> None
     """Changes the table of ALiBi that each attention module is given."""
     found = 0
     for module in model.modules():
-        edit = _EDITS.get(type(module).__name__)
-        if edit is not None and type(module).__module__.startswith("transformers.models."):
+        edit = _edit(module)
+        if edit is not None:
             hook = _Edited(*edit, found, ablation)
             handle = module.register_forward_pre_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
             found += 1
     refused = [change for change in ablation.changes.values() if not change.whole_bias]
     if not found or refused:
-        raise AdapterError(
-            f"{type(model).__name__} does not attend through transformers' attention interface; "
-            "this part cannot be removed from it while it runs",
-            HINT,
-        )
+        raise _beside_the_interface(model)
 
 
 class _Edited:
@@ -92,6 +102,11 @@ class _Edited:
         self._ablation.changed.add(self._index)
         edited = self._edit(kwargs[self._argument], change)
         return args, {**kwargs, self._argument: edited}
+
+
+def _edit(module: nn.Module) -> tuple[str, Callable[[Tensor, LayerChange], Tensor]] | None:
+    kind = type(module)
+    return _EDITS.get(kind.__name__) if kind.__module__.startswith("transformers.models.") else None
 
 
 def _bloom(table: Tensor, change: LayerChange) -> Tensor:
