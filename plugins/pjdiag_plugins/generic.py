@@ -11,8 +11,9 @@ from pjdiag.adapters.config_fields import ConfigFields
 from pjdiag.adapters.protocol import UNKNOWN, Part
 from pjdiag.adapters.registry import WRITE_A_MAP, registrations, unknown_architecture
 from pjdiag.adapters.rope_fields import rope_fields, text_config, train_length
-from pjdiag.adapters.schedule import ATTENTION
+from pjdiag.adapters.schedule import ATTENTION, FULL
 from pjdiag.checkpoint import Checkpoint
+from pjdiag.checkpoint.text import shown
 from pjdiag.terms import Mechanism
 from pjdiag_plugins.attention_modules import Found, attention_modules, layer_indices
 from pjdiag_plugins.position_tables import PositionTable, position_table
@@ -91,8 +92,9 @@ class GenericAdapter:
 def _layer(shared: Shared, index: int, module: Found) -> Layer | SkippedLayer:
     fields = shared.fields
     kinds = fields.entries("layer_types").value or []
-    if index < len(kinds) and kinds[index] not in ATTENTION:
-        return SkippedLayer(index, f"layer type {ascii(kinds[index])[1:-1]}: no softmax attention")
+    kind = str(kinds[index]) if index < len(kinds) else FULL
+    if kind not in ATTENTION:
+        return SkippedLayer(index, f"layer type {shown(kind)[1:-1]}: no softmax attention")
     if module.latent:
         return SkippedLayer(index, f"{module.path}: latent attention of an unknown class")
     heads, sizes = fields.count(*HEADS), _sizes(shared.checkpoint, fields, module)
