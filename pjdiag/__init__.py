@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         nll,
         probe,
         read,
-        report,
         spectrum,
         stability,
         verify,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from pjdiag.gate.checking import gate
     from pjdiag.model_api import live, load_model, patch
     from pjdiag.models.trainer_callback import TrainerCallback
+    from pjdiag.report_api import report
     from pjdiag.results import Result
     from pjdiag.samples import sample
 
@@ -50,7 +50,7 @@ _HOMES = {
     "patch": "pjdiag.model_api",
     "probe": "pjdiag.api",
     "read": "pjdiag.api",
-    "report": "pjdiag.api",
+    "report": "pjdiag.report_api",
     "Checkpoint": "pjdiag.checkpoint",
     "load": "pjdiag.checkpoint",
     "Interrupted": "pjdiag.diagnostics.ledger",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from pjdiag import adapters
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
+from pjdiag.arguments import checked
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.live import is_module, live_checkpoint
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.diagnostics.measured_kernel import Data
     from pjdiag.diagnostics.model_loo import InModel
-    from pjdiag.render.html.page import Report
 
 Source: TypeAlias = "Reading | Checkpoint | str | os.PathLike[str] | nn.Module"
 """What a diagnostic accepts: a reading, an open checkpoint, a path, or a model in memory."""
 
 
+@checked
 def read(
     source: Source,
     *,
@@ -62,6 +63,7 @@ def read(
     )
 
 
+@checked
 def inspect(source: Source) -> Result:
     """Mechanism, heads and frequencies of each layer: ``diagnostics.inspection.inspect``."""
     from pjdiag.diagnostics.inspection import inspect as measure
@@ -69,6 +71,7 @@ def inspect(source: Source) -> Result:
     return measure(read(source))
 
 
+@checked
 def mass(source: Source) -> Result:
     """Effective mass by sector and jet order: ``diagnostics.mass.mass``."""
     from pjdiag.diagnostics.mass import mass as measure
@@ -76,6 +79,7 @@ def mass(source: Source) -> Result:
     return measure(read(source))
 
 
+@checked
 def spectrum(
     source: Source,
     data: str | os.PathLike[str] | None = None,
@@ -98,6 +102,7 @@ def spectrum(
     )
 
 
+@checked
 def energy(
     source: Source,
     lengths: Sequence[int] | None = None,
@@ -111,6 +116,7 @@ def energy(
     return measure(read(source), lengths, lag_weights, centred=centred)
 
 
+@checked
 def loo(
     source: Source,
     data: str | os.PathLike[str] | None = None,
@@ -137,9 +143,11 @@ def loo(
     from pjdiag.diagnostics.model_loo import model_leave_one_out as measure
 
     leave_one_out.require_no_target(target)
-    return measure(reading, data, allow_pickle=allow_pickle, **shared, **in_model)
+    given: Any = {name: value for name, value in in_model.items() if value is not None}
+    return measure(reading, data, allow_pickle=allow_pickle, **shared, **given)
 
 
+@checked
 def probe(
     source: Source,
     lengths: Sequence[int] | None = None,
@@ -190,6 +198,7 @@ def probe(
     )
 
 
+@checked
 def stability(
     source: Source, lengths: Sequence[int] | None = None, *, progress: Progress = no_progress
 ) -> Result:
@@ -199,6 +208,7 @@ def stability(
     return measure(read(source), lengths, progress=progress)
 
 
+@checked
 def verify(
     source: Source,
     lengths: Sequence[int] | None = None,
@@ -212,6 +222,7 @@ def verify(
     return measure(read(source), lengths, seed=seed, progress=progress)
 
 
+@checked
 def kernel(
     source: Source,
     data: Data,
@@ -242,6 +253,7 @@ def kernel(
     )
 
 
+@checked
 def nll(
     source: Source,
     data: str | os.PathLike[str],
@@ -274,76 +286,3 @@ def nll(
         announce=announce,
         ledger=ledger,
     )
-
-
-def report(
-    source: Source,
-    data: str | os.PathLike[str] | None = None,
-    lengths: Sequence[int] | None = None,
-    *,
-    decision: bool = False,
-    seed: int = 0,
-    command: str | None = None,
-    allow_pickle: bool = False,
-    progress: Progress = no_progress,
-) -> str:
-    """Everything that applies to a checkpoint as one self-contained HTML page.
-
-    ``data``: a text, for the loss and the measured kernel. ``lengths`` as for
-    ``diagnostics.survey.survey``. ``command`` is what the page says it was made by. A diagnostic
-    that refuses is named on the page with its reason. Raises what ``read`` raises, and
-    MissingDependencyError without plotly.
-
-    >>> import pjdiag
-    >>> page = report(pjdiag.sample(), lengths=[128, 256])
-    >>> page[:15], len(page) < 6_000_000
-    ('<!doctype html>', True)
-    """
-    from pjdiag.render.html.page import report_page
-
-    return report_page(
-        surveyed(
-            source,
-            data,
-            lengths,
-            decision=decision,
-            seed=seed,
-            command=command,
-            allow_pickle=allow_pickle,
-            progress=progress,
-        )
-    )
-
-
-def surveyed(
-    source: Source,
-    data: str | os.PathLike[str] | None = None,
-    lengths: Sequence[int] | None = None,
-    *,
-    decision: bool = False,
-    seed: int = 0,
-    command: str | None = None,
-    allow_pickle: bool = False,
-    progress: Progress = no_progress,
-) -> Report:
-    """What ``report`` writes on its page, before it is written."""
-    from pjdiag.diagnostics.survey import survey
-    from pjdiag.render.html.page import Report
-
-    reading = read(source, allow_pickle=allow_pickle)
-    found = survey(
-        reading,
-        data,
-        lengths,
-        decision=decision,
-        seed=seed,
-        allow_pickle=allow_pickle,
-        progress=progress,
-    )
-    length = reading.train_length
-    options = ["--allow-pickle"] if allow_pickle else []
-    if length.source == "--train-length":
-        options += ["--train-length", str(length.value)]
-    made_by = command or "pjdiag.report in Python"
-    path = None if data is None else os.fspath(data)
-    return Report(found, made_by, path, tuple(options))

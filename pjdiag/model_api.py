@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading, Sourced
+from pjdiag.arguments import checked
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import AdapterError, UsageError
 from pjdiag.terms import Rho, Sector
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 ModelT = TypeVar("ModelT", bound="nn.Module")
 
 
+@checked
 def patch(
     model: ModelT,
     sectors: Collection[str] = tuple(Sector),
@@ -69,6 +71,7 @@ def patch_length(config: Mapping[str, Any]) -> Sourced[int]:
     return Sourced(found.value, found.source)
 
 
+@checked
 def load_model(
     path: Checkpoint | str | os.PathLike[str],
     *,
@@ -104,6 +107,7 @@ def load_model(
     )
 
 
+@checked
 def live(
     model: nn.Module,
     *,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from pjdiag.arguments import checked
 from pjdiag.errors import DataError
 
 DEFAULT_SAMPLE = "language_full"
 
 
+@checked
 def sample(name: str = DEFAULT_SAMPLE) -> Path:
     """Path of a shipped sample's ``model.safetensors``.
 

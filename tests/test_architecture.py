@@ -28,6 +28,7 @@ ROOMS = (
     "render",
     "api",
     "model_api",
+    "report_api",
     "comparison",
     "lab",
     "cli",

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "lengths of parts": (lambda: pjdiag.probe(SAMPLE, [1.5]), "length is 1.5"),
     "lengths object": (lambda: pjdiag.verify(SAMPLE, object()), "lengths is "),
     "data": (lambda: pjdiag.nll(SAMPLE, object()), "data is object; expected a path"),
-    "train length": (lambda: pjdiag.read(SAMPLE, train_length="abc"), "train length is 'abc'"),
+    "train length": (lambda: pjdiag.read(SAMPLE, train_length="abc"), "train_length is 'abc'"),
     "number of comparisons": (lambda: pjdiag.gate(SAMPLE, require=[5]), "require is [5]"),
     "diagnostics": (lambda: pjdiag.compare(SAMPLE, SAMPLE, diagnostics="mass"), "diagnostics is "),
     "coverage": (lambda: pjdiag.read(SAMPLE, min_coverage="a"), "min_coverage is 'a'"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pjdiag.arguments import require_path
+from pjdiag.arguments import checked, require_path
 from pjdiag.checkpoint import detect
 from pjdiag.checkpoint.config import read_object
 from pjdiag.checkpoint.detect import Kind
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Store: TypeAlias = "SafetensorsFile | TorchFile"
 
 
+@checked
 def load(
     path: str | os.PathLike[str],
     *,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import checkpoint_or_sample, command_line
@@ -31,7 +32,11 @@ def report(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A text: adds the loss and the measured kernel."),
+        typer.Option(
+            metavar="FILE",
+            help="A text: adds the loss, the measured kernel, and what the model loses without a "
+            "part; the last takes at most about 2 minutes.",
+        ),
     ] = None,
     length: Lengths = None,
     decision: Annotated[
@@ -44,7 +49,7 @@ def report(
     --length is for energy and stability; loo takes the first two, probe the longest. Without it
     they are the training length, multiples of it and, for up to 64 heads, 32,768.
     """
-    from pjdiag import api
+    from pjdiag import api, report_api
     from pjdiag.render.files import write_file
     from pjdiag.render.html.page import report_page
     from pjdiag.render.text import visible
@@ -62,7 +67,7 @@ def report(
     )
     _refuse_inputs(path, [*reading.checkpoint.files, *([data] if data is not None else [])])
     with progress_bar("measuring", quiet=common.quiet) as progress:
-        report = api.surveyed(
+        report = report_api.surveyed(
             reading,
             data,
             lengths,
@@ -71,6 +76,7 @@ def report(
             command=command_line(),
             allow_pickle=common.allow_pickle,
             progress=progress,
+            announce=partial(announce, quiet=common.quiet),
         )
     write_file(path, report_page(report).encode("utf-8", "backslashreplace"))
     if not common.quiet:

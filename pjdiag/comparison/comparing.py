@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pjdiag.arguments import require_lengths, require_texts
+from pjdiag.arguments import checked
 from pjdiag.comparison import structure
 from pjdiag.comparison.inputs import Input, Source, inputs
 from pjdiag.comparison.matching import SUMS, Level, pairs, shared_level, summed_heads
@@ -38,6 +38,7 @@ SETTINGS = ("data_digest", "unit", "seed", "lag_weights", "target", "windows", "
 UNSCALED = ("share", "flag")
 
 
+@checked
 def compare(
     *sources: Source,
     diagnostics: Sequence[str] | None = None,
@@ -66,10 +67,6 @@ def compare(
     >>> len(same.rows) > 100, {row["difference"] for row in same.select(figure="sector_share")}
     (True, {0.0})
     """
-    if diagnostics is not None:
-        require_texts(diagnostics, "diagnostics")
-    if lengths is not None:
-        require_lengths(lengths)
     reading = {
         "allow_pickle": allow_pickle,
         "merge_base": merge_base,
@@ -101,8 +98,9 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
         warnings += [f"{name}: {level.reason}"] if level.reason else []
         warnings += [f"{name}: {text}" for text in _settings(results, names)]
         for number in range(1, len(found)):
+            more: list[str] = []
             if name == structure.NAME:
-                made, more = structure.differences(results[0], results[number], level.scope), []
+                made = structure.differences(results[0], results[number], level.scope)
             else:
                 made, more = _differences(results[0], results[number], level)
             prefix = f"{name}: " if len(found) == 2 else f"{name}, {names[number]}: "

@@ -150,7 +150,7 @@ def _measure(
     steps: Steps,
 ) -> tuple[dict[str, list[HeadItem[tuple[float, float]]]], list[Skipped]]:
     lags = np.arange(window, dtype=np.float64)
-    wanted = None if target is None else target(lags)
+    wanted = None if target is None else _target(target, lags)
     figures: dict[str, list[HeadItem[tuple[float, float]]]] = {r.name: [] for r in removals}
     problems: list[Skipped] = []
     for layer in layers:
@@ -172,6 +172,21 @@ def _measure(
                         HeadItem(layer.layer, head, layer.mechanism, value)
                     )
     return figures, problems
+
+
+def _target(target: Callable[[np.ndarray], np.ndarray], lags: np.ndarray) -> np.ndarray:
+    """The target kernel at the lags. Raises UsageError where it is not one number for each."""
+    try:
+        found = np.asarray(target(lags), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the target has no figures: {error}", "map [T] lags to [T]") from error
+    if found.shape != lags.shape or not np.isfinite(found).all():
+        raise UsageError(
+            f"the target has the shape {list(found.shape)} or is not finite; expected one number "
+            f"for each of {len(lags)} lags",
+            "map [T] lags to [T] logits",
+        )
+    return found
 
 
 def _one_head(kernel: PositionKernel, position: int, lags: np.ndarray) -> dict[Sector, np.ndarray]:

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.adapters.reading import at_length
+from pjdiag.arguments import require_choice
 from pjdiag.diagnostics.ablation_engines import ablation_engine, estimated
 from pjdiag.diagnostics.ablation_parts import ABSOLUTE, LayerParts, layer_parts, removals
 from pjdiag.diagnostics.ablation_targets import targets
@@ -94,6 +95,8 @@ def model_leave_one_out(
     ``announce`` and ``ledger`` as for ``nll.nll``. Raises what it raises, and UsageError for a
     removal that the model does not have.
     """
+    require_choice(scope, Scope, "scope")
+    scope = Scope(scope)
     parts = layer_parts(reading)
     chosen = removals(parts, order, remove)
     wanted = targets(parts, chosen, scope, layer, head)

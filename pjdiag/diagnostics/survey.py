@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.arguments import require_path
 from pjdiag.diagnostics.kernel_curves import KernelCurves, kernel_curves
 from pjdiag.diagnostics.lags import check_lengths
-from pjdiag.diagnostics.progress import Progress
+from pjdiag.diagnostics.progress import Announce, Progress, no_announcement
+from pjdiag.diagnostics.survey_loo import LOO_ON_DATA, loo_on_data
 from pjdiag.errors import DataError, PjdiagError
 from pjdiag.results import Result
 
@@ -21,6 +23,7 @@ MANY_HEADS = 64
 """From so many heads on, windows reach 4 train lengths only: a report must not take an hour."""
 WINDOWS = (1, 4, 16)
 """Windows in train lengths, before the longest."""
+ON_DATA = ("nll", "kernel", LOO_ON_DATA)
 NEEDS_DATA = "it needs a text; none was given"
 
 
@@ -61,25 +64,30 @@ def survey(
     seed: int = 0,
     allow_pickle: bool = False,
     progress: Progress,
+    announce: Announce = no_announcement,
 ) -> Survey:
     """Run what applies; a diagnostic that refuses is left out with its reason.
 
     ``lengths`` in tokens: windows of energy and stability, the first two those of loo, the
-    longest that of probe; without them the train length, multiples of it and 32,768. Raises
-    UsageError for such a length below 2, and DataError where there is no file ``data``.
+    longest that of probe; without them the train length, multiples of it and 32,768. On ``data``
+    parts are left out of the running model as well, with few windows; ``announce`` is told what
+    that and the loss will take. Raises UsageError for such a length below 2, and DataError where
+    there is no file ``data``.
     """
     chosen = list(check_lengths(lengths)) if lengths is not None else _windows(reading)
     if data is not None:
         require_path(data, "data")
     if data is not None and not Path(data).is_file():
         raise DataError(f"{str(data)!a} is not a file", "pass a text, or leave it out")
-    plan = _plan(reading, data, chosen, decision, seed, allow_pickle)
+    plan = _plan(reading, chosen, decision, seed)
+    if data is not None:
+        plan |= _on_data(reading, data, seed, allow_pickle, announce)
     measured: dict[str, Measured] = {}
-    left_out = {} if data is not None else dict.fromkeys(("nll", "kernel"), NEEDS_DATA)
-    for done, (name, (options, measure)) in enumerate(plan.items()):
+    left_out = {} if data is not None else dict.fromkeys(ON_DATA, NEEDS_DATA)
+    for done, (name, measure) in enumerate(plan.items()):
         progress(done / (len(plan) + 1))
         try:
-            result = measure()
+            options, result = measure()
         except PjdiagError as error:
             left_out[name] = error.message
             continue
@@ -94,15 +102,12 @@ def survey(
     return Survey(measured, left_out, curves, compared)
 
 
-def _plan(
-    reading: Reading,
-    data: str | os.PathLike[str] | None,
-    lengths: list[int],
-    decision: bool,
-    seed: int,
-    allow_pickle: bool,
-) -> dict[str, tuple[tuple[str, ...], Callable[[], Result]]]:
-    """Diagnostic -> the options of its command, and how to measure it."""
+Plan = dict[str, Callable[[], tuple[tuple[str, ...], Result]]]
+"""Diagnostic -> what gives the options of its command, and its result."""
+
+
+def _plan(reading: Reading, lengths: list[int], decision: bool, seed: int) -> Plan:
+    """What needs no data; how to measure each."""
     from pjdiag.diagnostics.energy import energy
     from pjdiag.diagnostics.inspection import inspect
     from pjdiag.diagnostics.leave_one_out import leave_one_out
@@ -113,42 +118,44 @@ def _plan(
 
     asked = ("--length", ",".join(map(str, lengths))) if lengths else ()
     longest = max(lengths, default=LONGEST)
-    seeded = ("--seed", str(seed)) if seed else ()
     decided = () if decision else ("--no-decision",)
     windows = lengths or None
     near = lengths[:2] or None
     near_asked = ("--length", ",".join(map(str, near))) if near else ()
-    plan: dict[str, tuple[tuple[str, ...], Callable[[], Result]]] = {
-        "inspect": ((), lambda: inspect(reading)),
-        "mass": ((), lambda: mass(reading)),
-        "energy": (asked, lambda: energy(reading, windows)),
-        "loo": (near_asked, lambda: leave_one_out(reading, lengths=near)),
-        "probe": (
-            ("--length", str(longest), *decided, *seeded),
-            lambda: probe(reading, [longest], decision=decision, seed=seed),
+    return {
+        "inspect": lambda: ((), inspect(reading)),
+        "mass": lambda: ((), mass(reading)),
+        "energy": lambda: (asked, energy(reading, windows)),
+        "loo": lambda: (near_asked, leave_one_out(reading, lengths=near)),
+        "probe": lambda: (
+            ("--length", str(longest), *decided, *_seeded(seed)),
+            probe(reading, [longest], decision=decision, seed=seed),
         ),
-        "stability": (asked, lambda: stability(reading, windows)),
-        "spectrum": ((), lambda: spectrum(reading)),
+        "stability": lambda: (asked, stability(reading, windows)),
+        "spectrum": lambda: ((), spectrum(reading)),
     }
-    if data is not None:
-        plan |= _on_data(reading, data, seeded, seed, allow_pickle)
-    return plan
 
 
 def _on_data(
     reading: Reading,
     data: str | os.PathLike[str],
-    seeded: tuple[str, ...],
     seed: int,
     allow_pickle: bool,
-) -> dict[str, tuple[tuple[str, ...], Callable[[], Result]]]:
+    announce: Announce,
+) -> Plan:
     from pjdiag.diagnostics.measured_kernel import kernel
     from pjdiag.diagnostics.nll import nll
 
+    given: dict[str, Any] = {"seed": seed, "allow_pickle": allow_pickle}
     return {
-        "nll": (seeded, lambda: nll(reading, data, seed=seed, allow_pickle=allow_pickle)),
-        "kernel": (seeded, lambda: kernel(reading, data, seed=seed, allow_pickle=allow_pickle)),
+        "nll": lambda: (_seeded(seed), nll(reading, data, announce=announce, **given)),
+        "kernel": lambda: (_seeded(seed), kernel(reading, data, **given)),
+        LOO_ON_DATA: lambda: loo_on_data(reading, data, announce=announce, **given),
     }
+
+
+def _seeded(seed: int) -> tuple[str, ...]:
+    return ("--seed", str(seed)) if seed else ()
 
 
 def _windows(reading: Reading) -> list[int]:

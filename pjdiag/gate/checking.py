@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pjdiag import adapters
 from pjdiag.adapters import Reading
-from pjdiag.arguments import require_path, require_texts
+from pjdiag.arguments import checked, require_path
 from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.gate.baseline import DEFAULT_TOLERANCE, parse_tolerance, read_baseline
@@ -19,6 +19,7 @@ from pjdiag.gate.running import run
 from pjdiag.results import Result
 
 
+@checked
 def gate(
     source: Reading | Checkpoint | str | os.PathLike[str],
     policy: str | os.PathLike[str] | None = None,
@@ -48,7 +49,6 @@ def gate(
     for given, name in ((policy, "the policy"), (data, "data"), (baseline, "the baseline")):
         if given is not None:
             require_path(given, name)
-    require_texts(require, "require")
     stated = Policy() if policy is None else load_policy(Path(policy))
     stated = with_rules(stated, required(require))
     if data is not None:
@@ -63,7 +63,7 @@ def gate(
         stated,
         today=datetime.now(UTC).date() if today is None else today,
         baseline=None if baseline is None else read_baseline(Path(baseline)),
-        tolerance=parse_tolerance(str(tolerance)),
+        tolerance=parse_tolerance(tolerance),
         min_coverage=min_coverage,
         allow_pickle=allow_pickle,
         progress=progress,

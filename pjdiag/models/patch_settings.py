@@ -66,6 +66,11 @@ class PatchSettings:
             raise CheckpointError(
                 f"config: {CONFIG_KEY} is {_brief(stated)}; expected an object", "correct it"
             )
+        if stated.get("version") is None:
+            raise CheckpointError(
+                f"config: {CONFIG_KEY} states no version; expected {VERSION}",
+                f"take the config.json that `pjdiag patch` wrote, or add {VERSION} as its version",
+            )
         if stated.get("version") != VERSION:
             raise CheckpointError(
                 f"config: {CONFIG_KEY}.version is {_brief(stated.get('version'))}; this pjdiag "
@@ -87,7 +92,9 @@ class PatchSettings:
 
 
 def _sectors(asked: Any) -> tuple[Sector, ...]:
-    names = [asked] if isinstance(asked, str) or not isinstance(asked, Collection) else list(asked)
+    single = isinstance(asked, str) or not isinstance(asked, Collection)
+    single = single or getattr(asked, "shape", None) == ()  # an array of no dimension
+    names = [asked] if single else list(asked)
     chosen = {_choice("a sector", Sector, name) for name in names}
     if not chosen:
         raise UsageError(

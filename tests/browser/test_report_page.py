@@ -12,6 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+import pjdiag
 from pjdiag import api
 from pjdiag.comparison.comparing import compare
 from pjdiag.render.html.single import result_page
@@ -57,7 +58,7 @@ def whole(folder) -> Path:
     text = folder / "text.txt"
     text.write_bytes(held_out_text().read_bytes()[:6000])
     path = folder / "whole.html"
-    path.write_text(api.report(sample(), text, [128, 512]), encoding="utf-8")
+    path.write_text(pjdiag.report(sample(), text, [128, 512]), encoding="utf-8")
     return path
 
 
@@ -68,7 +69,7 @@ def rotary(folder) -> Path:
     place.mkdir()
     checkpoint = write_native(place / "[red]model.safetensors", method="rope", embed_dim=64)
     path = folder / "rotary.html"
-    path.write_text(api.report(checkpoint, lengths=[128, 512]), encoding="utf-8")
+    path.write_text(pjdiag.report(checkpoint, lengths=[128, 512]), encoding="utf-8")
     return path
 
 

@@ -88,7 +88,7 @@ def test_the_checkpoint_and_the_text_are_not_overwritten(capsys, tmp_path):
     assert text.read_text(encoding="utf-8") == "words " * 100
 
 
-def test_a_text_adds_the_loss_and_the_measured_kernel(capsys, tmp_path):
+def test_a_text_adds_the_loss_the_measured_kernel_and_removals(capsys, tmp_path):
     checkpoint = sample()
     text = tmp_path / "text.txt"
     text.write_bytes(held_out_text().read_bytes()[:4000])
@@ -96,9 +96,12 @@ def test_a_text_adds_the_loss_and_the_measured_kernel(capsys, tmp_path):
     done = run(capsys, "report", checkpoint, "--data", text, "-o", path, *SHORT, "-q")
     assert (done.code, done.err) == (0, "")
     page = path.read_text(encoding="utf-8")
-    for name in ("nll-length", "nll-position", "kernel-measured"):
+    for name in ("nll-length", "nll-position", "kernel-measured", "loo-loss-128", "loo-attention"):
         assert f'id="plot-{name}"' in page
     assert f"pjdiag nll {checkpoint} --data {text}" in page
+    assert f"pjdiag loo {checkpoint} --data {text} --remove order:0" in page
+    assert "beside a control: the same part with random signs" in page
+    assert "95% interval" in page
 
 
 def test_a_missing_text_is_an_error(capsys, tmp_path, checkpoint):

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pjdiag.diagnostics.kernel_curves import KernelCurves
 from pjdiag.render import numbers
 from pjdiag.render.html.figure import Choice, Data, Figure, axes, bars, heat, line, rounded, table
+from pjdiag.render.html.removals import model_removal_figures
 from pjdiag.render.html.words import SECTORS, TITLES, cells, place
 from pjdiag.render.sentences.loo import removal_words
+from pjdiag.render.views.model_loo import of_a_model
 from pjdiag.results import Result, Row
 
 
@@ -53,8 +55,11 @@ def curve_figures(curves: KernelCurves | None) -> Iterator[Figure]:
 
 
 def removal_figures(result: Result) -> Iterator[Figure]:
-    """What leaving out an order or a sector does to the attention prior."""
+    """What leaving out an order or a sector does to the attention prior, or to the model."""
     if not result.rows:
+        return
+    if of_a_model(result):
+        yield from model_removal_figures(result)
         return
     lengths = sorted({row["eval_length"] for row in result.rows})
     model = result.select(scope="model")

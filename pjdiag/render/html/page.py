@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pjdiag.diagnostics.survey import Survey
+from pjdiag.diagnostics.survey_loo import LOO_ON_DATA
 from pjdiag.render import numbers
 from pjdiag.render.html.findings import findings
 from pjdiag.render.html.pieces import figure_html, table_html, text
@@ -15,9 +16,9 @@ from pjdiag.render.page import facts, skipped_lines
 from pjdiag.render.sentences import headline
 from pjdiag.results import Result
 
-ANSWERS = ("mass", "spectrum", "energy", "loo", "probe", "stability", "nll", "kernel")
+ANSWERS = ("mass", "spectrum", "energy", "loo", LOO_ON_DATA, "probe", "stability", "nll", "kernel")
 """Diagnostics whose sentences open the page, in this order."""
-SECTION_OF = {"mass": "shares", "kernel": "measured"}
+SECTION_OF = {"mass": "shares", "kernel": "measured", LOO_ON_DATA: "model-loo"}
 
 
 @dataclass(frozen=True)

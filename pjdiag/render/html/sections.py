@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pjdiag.diagnostics.survey import NEEDS_DATA, Survey
+from pjdiag.diagnostics.survey import NEEDS_DATA, ON_DATA, Survey
+from pjdiag.diagnostics.survey_loo import LOO_ON_DATA
 from pjdiag.render.html.behaviour import probe_figures, stability_figures, tradeoff_figures
 from pjdiag.render.html.figure import Figure
 from pjdiag.render.html.lags import curve_figures, removal_figures
@@ -60,6 +61,7 @@ BEFORE = (
 )
 AFTER = (
     _Plan("loo", "What leaving a part out changes", "loo", removal_figures),
+    _Plan("model-loo", "What the running model loses", LOO_ON_DATA, removal_figures),
     _Plan("probe", "Which lags can be told apart", "probe", probe_figures),
     _Plan("stability", "Stability with length", "stability", stability_figures),
 )
@@ -97,8 +99,8 @@ def command(survey: Survey, name: str, data: str | None, reading: tuple[str, ...
     measured = survey.measured.get(name)
     any_one = measured or next(iter(survey.measured.values()), None)
     path = str(any_one.result.checkpoint.get("path") or "") if any_one is not None else ""
-    words = ["pjdiag", name, *([shell_word(path)] if path else []), *reading]
-    if name in ("nll", "kernel"):
+    words = ["pjdiag", name.split()[0], *([shell_word(path)] if path else []), *reading]
+    if name in ON_DATA:
         words += ["--data", "FILE" if data is None else shell_word(data)]
     return " ".join([*words, *(measured.options if measured is not None else ())])
 

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import pjdiag
 from pjdiag import api
 from pjdiag.diagnostics.kernel_curves import DENSE_LAGS, curve_lags, kernel_curves
 from pjdiag.diagnostics.progress import no_progress
@@ -30,6 +31,7 @@ SECTIONS = (
     "energy",
     "kernels",
     "loo",
+    "model-loo",
     "probe",
     "stability",
     "tradeoff",
@@ -197,7 +199,7 @@ def test_a_section_without_figures_says_why_and_names_no_command_that_would_not_
 
 def test_a_rotary_model_tells_how_much_lies_beyond_its_training_length(tmp_path):
     checkpoint = write_native(tmp_path / "model.safetensors", method="rope")
-    text = api.report(checkpoint, lengths=[128])
+    text = pjdiag.report(checkpoint, lengths=[128])
     assert "Rotary mass in channels that do not turn once within the training length: from" in text
     names = [figure["name"] for figure in drawn(text)]
     assert {"spectrum", "spectrum-beyond", "mass-fj"} <= set(names)
@@ -209,6 +211,6 @@ def test_a_head_with_bad_values_is_named_first(tmp_path):
     layers = [random_raw(set(Sector), 2, 3, rng) for _ in range(2)]
     layers[1]["omega"][0] = np.nan
     checkpoint = write_native(tmp_path / "model.safetensors", layers)
-    text = api.report(checkpoint, lengths=[128])
+    text = pjdiag.report(checkpoint, lengths=[128])
     assert "Values that are NaN or infinite, or that overflow: layer 1 head 0." in text
     assert "NaN" not in re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1]
