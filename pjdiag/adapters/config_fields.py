@@ -47,7 +47,9 @@ class ConfigFields:
         if value is None:
             return found
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < LARGEST_COUNT:
-            raise _unusable(found, "a positive whole number")
+            huge = type(value) is int and value > 0
+            bound = f"at most {LARGEST_COUNT - 1}" if huge else "a positive whole number"
+            raise _unusable(found, bound)
         return found
 
     def whole(self, *names: str) -> Sourced[int | None]:

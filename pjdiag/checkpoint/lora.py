@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pjdiag.checkpoint.config import read_object
+from pjdiag.checkpoint.dtypes import is_floating
 from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
 from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.errors import CheckpointError
@@ -181,6 +182,11 @@ def _sorted_out(adapter: Checkpoint) -> tuple[dict[str, dict[str, str]], list[st
 def _update(
     module: str, parts: Mapping[str, str], adapter: Checkpoint, config: Mapping[str, Any]
 ) -> Update:
+    for name in (parts["A"], parts["B"]):
+        if not is_floating(adapter.headers[name].dtype):
+            raise _refused(f"{shown(name)} holds {shown(adapter.headers[name].dtype)} values")
+        if reason := adapter.unreadable_reason(name):
+            raise _refused(reason)
     a, b = adapter.headers[parts["A"]], adapter.headers[parts["B"]]
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1] or not a.shape[0]:
         raise _refused(

@@ -85,7 +85,7 @@ def _load(torch: ModuleType, path: Path, mapped: bool) -> Any:
             ) from error
         raise CheckpointError(
             f"{where} cannot be read as torch weights ({type(error).__name__}: {_reason(error)})",
-            _SAVE_AGAIN,
+            "download it again, or " + _SAVE_AGAIN,
         ) from error
 
 

@@ -206,7 +206,7 @@ def _check_range(name: str, value: Any, low: float, high: float, *, above: bool 
     if not number or not (low < value if above else low <= value) or not value < high:
         bound = "above" if above else "at least"
         limit = f" and below {high:g}" if high < math.inf else " and finite"
-        raise UsageError(f"{name} is {value!r}; expected {bound} {low:g}{limit}")
+        raise UsageError(f"{name} is {_brief(value)}; expected {bound} {low:g}{limit}")
 
 
 def _choice(name: str, kind: type[Any], value: Any) -> Any:
@@ -214,4 +214,4 @@ def _choice(name: str, kind: type[Any], value: Any) -> Any:
         return kind(value)
     except ValueError as error:
         choices = ", ".join(member.value for member in kind)
-        raise UsageError(f"{name} is {value!r}; expected one of {choices}") from error
+        raise UsageError(f"{name} is {_brief(value)}; expected one of {choices}") from error

@@ -35,7 +35,7 @@ def test_the_first_name_that_is_stated_counts() -> None:
         ("count", 2.0, "a positive whole number"),
         ("count", True, "a positive whole number"),
         ("count", "8", "a positive whole number"),
-        ("count", 2**31, "a positive whole number"),
+        ("count", 2**31, "at most 2147483647"),
         ("whole", -1, "a positive whole number"),
         ("whole", 0.0, "a whole number"),
         ("whole", False, "a whole number"),

@@ -37,6 +37,11 @@ class Crafted(NamedTuple):
     """In the output or in the message."""
     words: tuple[str, ...] = ("mass",)
 
+    def command(self, path: Path) -> list[str]:
+        """The command line; ``BASE`` stands for the folder ``base`` in the checkpoint's."""
+        name, *options = self.words
+        return [name, str(path), *(str(path / "base") if o == "BASE" else o for o in options)]
+
 
 def file(content: bytes, name: str = "m.safetensors") -> Callable[[Path], Path]:
     """One file of these bytes."""
@@ -99,6 +104,23 @@ def latent(**changes: Any) -> Callable[[Path], Path]:
         return folders.write(folder / "mla", stated, tensors)
 
     return make
+
+
+def adapter(folder: Path) -> Path:
+    """A LoRA adapter whose update is of an unknown type; its base stands beside it."""
+    decoder_folders.write(folder / "base")
+    name = f"base_model.model.{Q}.lora"
+    write(
+        folder / "adapter_model.safetensors",
+        {
+            f"{name}_A.weight": entry("F32x", [2, 64], 0, 512),
+            f"{name}_B.weight": entry("F32", [64, 2], 512, 1024),
+        },
+        bytes(1024),
+    )
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
 
 
 def generic(folder: Path) -> Path:
@@ -202,12 +224,17 @@ CRAFTED: dict[str, Crafted] = {
         "partial_rotary_factor",
         ("inspect",),
     ),
-    "bias without settings": Crafted(patched({}), 2, "pjdiag.version is None"),
+    "adapter of an unknown type": Crafted(
+        adapter, 2, "has dtype 'F32x', which cannot be read", ("mass", "--base", "BASE")
+    ),
+    "bias without settings": Crafted(patched({}), 2, "pjdiag states no version; expected 1"),
     "bias of another version": Crafted(patched({"version": 9}), 2, "update pjdiag"),
     "bias with half its tensors": Crafted(
         patched(PatchSettings(train_length=64).to_config()), 2, "pj_bias"
     ),
-    "coordinate of 5000 letters": Crafted(native_of_sizes(rho="A" * 5000), 2, "..."),
+    "coordinate of 5000 letters": Crafted(
+        native_of_sizes(rho="A" * 5000), 2, "A...; expected one of"
+    ),
     "method that turns round": Crafted(native_of_sizes(method="\u202efull"), 2, "\\u202efull"),
     "train length of 10^400": Crafted(native_of_sizes(train_length=10**400), 2, "train_length"),
     "code in a pickle": Crafted(
@@ -237,8 +264,7 @@ def show() -> None:
         with tempfile.TemporaryDirectory() as place:
             path = crafted.make(Path(place))
             print(f"--- {name}")
-            command, *options = crafted.words
-            print(f"exit {main([command, str(path), *options])}")
+            print(f"exit {main(crafted.command(path))}")
 
 
 if __name__ == "__main__":

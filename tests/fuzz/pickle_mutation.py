@@ -150,5 +150,6 @@ def _hostile(random: Random) -> bytes:
 
 def _doubling(times: int) -> bytes:
     """A list that holds the one before it twice: small in a file, endless when it is copied."""
-    steps = b"".join(b"](h%ch%ce" % (n, n) + b"q%c" % (n + 1) for n in range(min(times, 250)))
-    return b"\x80\x02}X\x06\x00\x00\x00config" + b"]q\x00" + steps + b"s."
+    count = min(times, 250)
+    steps = b"".join(b"](h%ch%ce" % (n, n) + b"q%c0" % (n + 1) for n in range(count))
+    return b"\x80\x02]q\x000" + steps + b"}X\x06\x00\x00\x00configh%cs." % count

@@ -18,8 +18,7 @@ def test_it_ends_as_it_must(name: str, tmp_path: Path) -> None:
     folder, output = tmp_path / "case", tmp_path / "out"
     folder.mkdir()
     output.mkdir()
-    command, *options = crafted.words
-    ran = judge([command, str(crafted.make(folder)), *options], folder, output)
+    ran = judge(crafted.command(crafted.make(folder)), folder, output)
     assert not ran.faults, ran
     assert ran.code == crafted.code, ran
     assert crafted.says in ran.out + ran.err
