@@ -110,6 +110,7 @@ def _next_words(result: Result) -> list[str]:
     return ["pjdiag", "mass", "--by", "head"]
 
 
+STATIC_LOO = ("loo_delta_mse", "prior_kl")
 SIZES = {
     "energy": ("functional_energy", "energy_share"),
     "loo": ("loo_delta_mse", "prior_kl", "loo_delta_nll", "attention_kl"),
@@ -148,9 +149,16 @@ def _after_gate(result: Result) -> list[str]:
     """The diagnostic of the first check that does not pass."""
     for row in result.rows:
         if row["status"] in ("violated", "inconclusive"):
-            name = str(row["metric"]).partition(".")[0]
-            return ["pjdiag", name, *(["--data FILE"] if name in ("kernel", "nll") else [])]
+            name, _, rest = str(row["metric"]).partition(".")
+            return ["pjdiag", name, *_run_of(name, rest)]
     return []
+
+
+def _run_of(name: str, figure: str) -> list[str]:
+    """What the command needs to measure a figure of a gate."""
+    if name in ("kernel", "nll") or (name == "loo" and not figure.startswith(STATIC_LOO)):
+        return ["--data FILE"]
+    return ["--in-model"] if name == "probe" and "in_model=true" in figure else []
 
 
 def _after_compare(result: Result) -> list[str]:
