@@ -63,9 +63,7 @@ def test_every_table_line_has_as_many_cells(name: str, all_rows: bool) -> None:
 
 
 def test_hidden_rows_are_announced() -> None:
-    assert "rows left out: `--all` prints them" in made(
-        mass_result(layers=32, heads=1)
-    )
+    assert "rows left out: `--all` prints them" in made(mass_result(layers=32, heads=1))
 
 
 def test_hostile_names_start_no_markup() -> None:
