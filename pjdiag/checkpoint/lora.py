@@ -42,6 +42,10 @@ _UNSUPPORTED = {
 }
 
 
+LONGEST_PATTERN = 300
+"""Characters of a pattern with repeats, and of a module's name that is held against it."""
+
+
 @dataclass(frozen=True)
 class Update:
     """The change of one weight: ``scale B A``, transposed where the weight is ``[in, out]``."""
@@ -118,6 +122,8 @@ def merged(base: Checkpoint, adapter: Checkpoint, config: Mapping[str, Any]) -> 
         name = _base_name(module, base)
         update = _update(module, parts, adapter, config)
         _check_fit(name, base.headers[name], update)
+        if base.headers[name].dtype in ("C64", "BOOL"):
+            raise _refused(f"{shown(name)} of the base holds {base.headers[name].dtype} values")
         if name in places:  # a packed weight has no place: it stays unreadable
             header = base.headers[name]
             places[name] = Place(MergedStore(base.places[name], header, update), name)
@@ -211,12 +217,26 @@ def _update(
 def _by_module(patterns: Any, module: str, default: Any) -> Any:
     """The value of the first pattern that ends the module's name; else ``default``."""
     for pattern, value in patterns.items() if isinstance(patterns, Mapping) else ():
+        if not _is_quick(str(pattern), module):
+            raise _refused(f"the pattern {shown(pattern)} may take too long to match")
         try:
             if re.fullmatch(rf"(.*\.)?({pattern})", module):
                 return value
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             raise _refused(f"the pattern {shown(pattern)} cannot be used") from None
     return default
+
+
+def _is_quick(pattern: str, module: str) -> bool:
+    r"""Whether a stranger's pattern is matched in a moment: few repeats, and none of a group.
+
+    >>> _is_quick(r".*layers[.]\d+[.]q_proj", "model.layers.0.q_proj"), _is_quick("(a+)+b", "aaa")
+    (True, False)
+    """
+    repeats = sum(pattern.count(sign) for sign in "*+{")
+    nested = re.search(r"\)[*+{]", pattern)
+    short = len(pattern) <= LONGEST_PATTERN and len(module) <= LONGEST_PATTERN
+    return repeats == 0 or (repeats <= 2 and not nested and short)
 
 
 def _check_fit(name: str, header: TensorHeader, update: Update) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pjdiag.cli.damage import named
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import command_line
@@ -45,27 +46,29 @@ def compare(
     from pjdiag.render.output import emit, parse_specs
 
     specs = parse_specs(common.output or [])
-    with progress_bar("measuring", quiet=common.quiet) as progress:
-        result = measure(
-            *checkpoint,
-            diagnostics=diagnostic,
-            lengths=None if length is None else parse_lengths(length),
-            allow_pickle=common.allow_pickle,
-            merge_base=common.base,
-            train_length=common.train_length,
-            strict=common.strict,
-            min_coverage=common.min_coverage,
-            progress=progress,
+    saved = [path for path in checkpoint if path.suffix == ".json"]
+    with named(saved):
+        with progress_bar("measuring", quiet=common.quiet) as progress:
+            result = measure(
+                *checkpoint,
+                diagnostics=diagnostic,
+                lengths=None if length is None else parse_lengths(length),
+                allow_pickle=common.allow_pickle,
+                merge_base=common.base,
+                train_length=common.train_length,
+                strict=common.strict,
+                min_coverage=common.min_coverage,
+                progress=progress,
+            )
+        result = result.restricted(common.layer, common.head, sector)
+        emit(
+            replace(result, provenance={**result.provenance, "command": command_line()}),
+            specs,
+            by=common.by or (Scope.LAYER if common.head is None else Scope.HEAD),
+            all_rows=common.all_rows,
+            stdout=sys.stdout,
+            stderr=sys.stderr,
+            quiet=common.quiet,
         )
-    result = result.restricted(common.layer, common.head, sector)
-    emit(
-        replace(result, provenance={**result.provenance, "command": command_line()}),
-        specs,
-        by=common.by or (Scope.LAYER if common.head is None else Scope.HEAD),
-        all_rows=common.all_rows,
-        stdout=sys.stdout,
-        stderr=sys.stderr,
-        quiet=common.quiet,
-    )
     if result.inconclusive:
         raise typer.Exit(EXIT_INCONCLUSIVE)

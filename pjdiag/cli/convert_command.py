@@ -1,18 +1,16 @@
 """pjdiag convert."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pjdiag.cli.damage import named
 from pjdiag.cli.options import SHOWN
-from pjdiag.errors import DataError, OutputError, UsageError
+from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
 
-DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What figures that no diagnostic writes lead to where they are shown."""
 FINEST = {
     "energy": Scope.MODEL,
     "loo": Scope.MODEL,
@@ -72,7 +70,7 @@ def convert(
             "choose another path",
         )
     finest = FINEST.get(saved.diagnostic, Scope.LAYER) if head is None else Scope.HEAD
-    try:
+    with named([result]):
         emit(
             saved.restricted(layer, head),
             specs,
@@ -82,12 +80,3 @@ def convert(
             stderr=sys.stderr,
             quiet=quiet,
         )
-    except (OSError, OutputError):
-        raise
-    except DAMAGE as error:
-        if os.environ.get("PJDIAG_DEBUG") == "1":
-            raise
-        raise DataError(
-            f"{visible(str(result))} is damaged: {type(error).__name__}: {ascii(str(error))[1:-1]}",
-            "write it again with -o json",
-        ) from error

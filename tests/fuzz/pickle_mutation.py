@@ -144,8 +144,11 @@ def _hostile(random: Random) -> bytes:
         return b"\x80\x04" + b"\x8d" + struct.pack("<Q", random.choice((2**31, 2**62))) + b"x."
     if kind == 3:
         return _doubling(random.choice((10, 30, 200)))
-    made: Any = odd.value(random)
-    return pickle.dumps({"model": made, "config": odd.value(random)}, protocol=2)
+    made: Any = {"model": odd.value(random), "config": odd.value(random)}
+    try:
+        return pickle.dumps(made, protocol=2)
+    except RecursionError:  # a value that is nested deeply
+        return pickle.dumps({"model": odd.text(random)}, protocol=2)
 
 
 def _doubling(times: int) -> bytes:
