@@ -106,21 +106,23 @@ def latent(**changes: Any) -> Callable[[Path], Path]:
     return make
 
 
-def adapter(folder: Path) -> Path:
-    """A LoRA adapter whose update is of an unknown type; its base stands beside it."""
-    decoder_folders.write(folder / "base")
-    name = f"base_model.model.{Q}.lora"
-    write(
-        folder / "adapter_model.safetensors",
-        {
-            f"{name}_A.weight": entry("F32x", [2, 64], 0, 512),
-            f"{name}_B.weight": entry("F32", [64, 2], 512, 1024),
-        },
-        bytes(1024),
-    )
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    return folder
+def adapter(dtype: str = "F32", **changes: Any) -> Callable[[Path], Path]:
+    """A LoRA adapter, its first factor of another type; its base stands beside it."""
+
+    def make(folder: Path) -> Path:
+        decoder_folders.write(folder / "base")
+        name = f"base_model.model.{Q}.lora"
+        size = 1024 if dtype == "C64" else 512
+        entries = {
+            f"{name}_A.weight": entry(dtype, [2, 64], 0, size),
+            f"{name}_B.weight": entry("F32", [64, 2], size, size + 512),
+        }
+        write(folder / "adapter_model.safetensors", entries, bytes(size + 512))
+        stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, **changes}
+        (folder / "adapter_config.json").write_text(json.dumps(stated))
+        return folder
+
+    return make
 
 
 def generic(folder: Path) -> Path:
@@ -165,6 +167,7 @@ def native_of_sizes(**changes: Any) -> Callable[[Path], Path]:
 PICKLE = ("mass", "--allow-pickle")
 NESTED = b'{"a":' * 5000 + b"1" + b"}" * 5000
 F32 = entry("F32", [], 0, 4)
+BASE = ("mass", "--base", "BASE")
 SPECTRUM, PROBE = ("spectrum",), ("probe", "--length", "64", "--no-decision")
 CRAFTED: dict[str, Crafted] = {
     "length of a pointer": Crafted(file(LFS_POINTER), 2, "git lfs pull"),
@@ -224,9 +227,12 @@ CRAFTED: dict[str, Crafted] = {
         "partial_rotary_factor",
         ("inspect",),
     ),
-    "adapter of an unknown type": Crafted(
-        adapter, 2, "has dtype 'F32x', which cannot be read", ("mass", "--base", "BASE")
+    "adapter of an unknown type": Crafted(adapter("F32x"), 2, "'F32x', which cannot be read", BASE),
+    "adapter of complex values": Crafted(adapter("C64"), 2, "holds 'C64' values", BASE),
+    "pattern that matches for ever": Crafted(
+        adapter(alpha_pattern={"(.*.*)*x": 1}), 2, "may take too long to match", BASE
     ),
+    "pattern that is none": Crafted(adapter(alpha_pattern={"(": 1}), 2, "cannot be used", BASE),
     "bias without settings": Crafted(patched({}), 2, "pjdiag states no version; expected 1"),
     "bias of another version": Crafted(patched({"version": 9}), 2, "update pjdiag"),
     "bias with half its tensors": Crafted(

@@ -66,3 +66,28 @@ def test_a_saved_result_takes_memory_only_for_what_it_holds(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"checkpoint": {"path": "x", "layers": "2", "layers_skipped": 1}},
+        {"checkpoint": {"path": [], "num_heads": [], "train_length": []}},
+    ],
+)
+def test_a_damaged_result_is_named_where_it_is_compared(tmp_path, capsys, damage):
+    import json
+
+    from tests.native import full_native
+
+    whole, broken = tmp_path / "whole.json", tmp_path / "broken.json"
+    words = ["mass", str(full_native(tmp_path / "m.safetensors")), "-q", "-o", "csv"]
+    assert main([*words, "-o", f"json:{whole}"]) == 0
+    broken.write_text(json.dumps(json.loads(whole.read_text()) | damage))
+    capsys.readouterr()
+    code = main(["compare", str(whole), str(broken)])
+    told = capsys.readouterr().err
+    assert code in (0, 2)
+    assert "unexpected" not in told
+    if code == 2:
+        assert f"{broken} is damaged" in told or "damaged pjdiag result" in told
