@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pjdiag.checkpoint.dtypes import summary
+from pjdiag.checkpoint.memory import require_memory
 from pjdiag.checkpoint.text import listed, near, shown, shown_path
 from pjdiag.errors import CheckpointError
 
@@ -84,10 +85,11 @@ class Checkpoint:
         """The tensor as a fresh array of its header's shape.
 
         F16, BF16, F8 and quantised types become float32, scales applied; F32, F64, integers and
-        booleans stay as they are. Raises CheckpointError for an unknown name and for a tensor
-        with an ``unreadable_reason``.
+        booleans stay as they are. Raises CheckpointError for an unknown name, for a tensor with an
+        ``unreadable_reason``, and for one that needs more memory than there is.
         """
-        self._readable(name)
+        header = self._readable(name)
+        require_memory(name, header.shape)
         place = self.places[name]
         return place.store.read(place.original_name)
 
@@ -106,6 +108,7 @@ class Checkpoint:
                 f"rows {start}:{stop} asked of tensor {shown(name)}, which has {header.shape[0]}",
                 f"ask for rows within 0:{header.shape[0]}",
             )
+        require_memory(name, (stop - start, *header.shape[1:]))
         place = self.places[name]
         return place.store.read(place.original_name, slice(start, stop))
 
