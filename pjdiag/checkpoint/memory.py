@@ -1,4 +1,4 @@
-"""Whether a tensor fits into memory, asked before it is read: sparse files cost nothing to write."""
+"""Whether a tensor fits into memory, asked before it is read: a sparse file is easily written."""
 
 from __future__ import annotations
 
