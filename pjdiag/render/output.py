@@ -187,7 +187,7 @@ def _text(result: Result, wanted: Format, by: Scope, all_rows: bool) -> str:
     if wanted == Format.JSON:
         return result.to_json()
     if wanted == Format.CSV:
-        return result.to_csv()
+        return "\n".join(visible(line) for line in result.to_csv().split("\n"))
     if wanted == Format.MARKDOWN:
         from pjdiag.render.markdown import to_markdown  # the table, the usual case, needs none
 

@@ -91,3 +91,19 @@ def test_a_damaged_result_is_named_where_it_is_compared(tmp_path, capsys, damage
     assert "unexpected" not in told
     if code == 2:
         assert f"{broken} is damaged" in told or "damaged pjdiag result" in told
+
+
+def test_a_table_for_a_spreadsheet_shows_what_is_invisible_too(tmp_path, capsys):
+    import json
+
+    from tests.native import full_native
+
+    saved = tmp_path / "r.json"
+    words = ["mass", str(full_native(tmp_path / "m.safetensors")), "-q", "-o", "csv"]
+    assert main([*words, "-o", f"json:{saved}"]) == 0
+    told = json.loads(saved.read_text())
+    told["rows"][0]["mechanism"] = "pj\x1b[31m\u202ebias"
+    saved.write_text(json.dumps(told))
+    capsys.readouterr()
+    assert main(["convert", str(saved), "-o", "csv"]) == 0
+    assert "pj\\x1b[31m\\u202ebias" in capsys.readouterr().out
