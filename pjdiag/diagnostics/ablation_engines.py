@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.diagnostics.loss_engines import ByteEngine, Engine, RunnerEngine, Text
+from pjdiag.diagnostics.module_runner import ModuleRunner
 from pjdiag.diagnostics.progress import Estimate
 from pjdiag.diagnostics.run_cost import (
     WindowPlan,
@@ -52,6 +53,13 @@ class AblationEngine(Protocol):
 def ablation_engine(engine: Engine, starts: Collection[int]) -> AblationEngine:
     """The model of ``engine``; ``starts`` are the layers that are the first to lose something."""
     if isinstance(engine, RunnerEngine):
+        if isinstance(engine.runner, ModuleRunner):
+            raise AdapterError(
+                "parts of the positions are not taken out of a model in memory",
+                "save it with save_pretrained and pass the folder"
+                if engine.runner.inner is not None
+                else "see pjdiag.kernel(model, ids) for what its attention does with the lag",
+            )
         if not isinstance(engine.runner, TransformersRunner):
             raise AdapterError(
                 "parts of the positions are taken out of native, PJ-RoPE research and Hugging Face "

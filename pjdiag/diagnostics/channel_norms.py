@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from pjdiag.diagnostics.kernel_windows import windows_of
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
 from pjdiag.diagnostics.pair_figures import PairBins, PairFigures
 from pjdiag.diagnostics.progress import Progress, Steps
-from pjdiag.diagnostics.runner import runner
+from pjdiag.diagnostics.runner import runner, tokens_of
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.terms import Mechanism
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class DataNorms:
 
 def channel_norms(
     reading: Reading,
-    data: str | os.PathLike[str],
+    data: Data,
     length: int | None,
     windows: int,
     allow_pickle: bool,
@@ -85,7 +85,7 @@ def channel_norms(
     beyond the learned positions, and AdapterError where no model can be run.
     """
     model = runner(reading, allow_pickle=allow_pickle)
-    text = model.tokens(data)
+    text = tokens_of(model, data)
     positions = learned_positions(reading)
     usual = min(reading.train_length.value or LONGEST_DEFAULT, LONGEST_DEFAULT)
     usual = min(usual, positions or usual)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pjdiag.diagnostics.in_model_contexts import Ids
-from pjdiag.diagnostics.runner import Runner
+from pjdiag.diagnostics.runner import Runner, tokens_of
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.errors import DataError
 
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "decoder_start_token_id")
@@ -55,17 +55,19 @@ class TokenSource:
 
 
 def token_source(
-    model: Runner, config: Mapping[str, Any], data: str | os.PathLike[str] | None
+    model: Runner, config: Mapping[str, Any], data: Data | None
 ) -> TokenSource:
     """The vocabulary of ``model`` less its special tokens, or those that ``data`` uses.
 
-    Raises DataError for data that cannot be read or that have padding.
+    Raises DataError for data that cannot be read or that have padding, AdapterError for a model
+    that is not known to predict the next token.
     """
+    model.head_positions(1)  # refuses such a model before anything is made of its vocabulary
     special = np.asarray(sorted(set(_special(config))), dtype=np.int64)
     if data is None:
         every = np.arange(model.vocabulary, dtype=np.int64)
         return TokenSource(np.setdiff1d(every, special))
-    found = model.tokens(data)
+    found = tokens_of(model, data)
     if found.present is not None:
         raise DataError(
             f"{found.path} has padding; filler is read from whole texts",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pjdiag.adapters.protocol import Reading
 from pjdiag.checkpoint.native import is_native, is_research, load_model, model_config
 from pjdiag.diagnostics.run_cost import HEAD_COPIES, WindowPlan, memory_needed
-from pjdiag.diagnostics.runner import runner
-from pjdiag.diagnostics.token_data import TokenData
+from pjdiag.diagnostics.runner import runner, tokens_of
+from pjdiag.diagnostics.token_data import Data, TokenData, array_ids
 from pjdiag.diagnostics.windows import read_bytes
 from pjdiag.errors import AdapterError, DataError, MissingDependencyError, UsageError
 
@@ -38,11 +38,11 @@ class Text:
     path: str
     digest: str
     size: int
-    """Bytes of the text; for an array of ids of the file."""
+    """Bytes of the text; for an array of ids of the file, or of the array in memory."""
     unit: str
     """``byte`` or ``token``."""
     plain: bool = True
-    """Whether the file is a text, not an array of ids."""
+    """Whether this is a text, not an array of ids."""
 
     def longest_window(self) -> int:
         """The largest T of which one window of T + 1 tokens fits."""
@@ -67,8 +67,8 @@ class Losses:
 class Engine(Protocol):
     """A model that reads windows."""
 
-    def text(self, path: str | os.PathLike[str]) -> Text:
-        """The data as tokens. Raises DataError."""
+    def text(self, data: Data) -> Text:
+        """A file or an array of ids as tokens. Raises DataError."""
 
     def evaluate(
         self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
@@ -111,9 +111,11 @@ class ByteEngine:
         self._evaluate, self._head_tokens = evaluation.evaluate, evaluation.HEAD_TOKENS
         self.model = load_model(reading.checkpoint)
 
-    def text(self, path: str | os.PathLike[str]) -> Text:
-        """The bytes of a file."""
-        found = read_bytes(path)
+    def text(self, data: Data) -> Text:
+        """The bytes of a file, or an array of them."""
+        if not isinstance(data, str | os.PathLike):
+            return _text(array_ids(data, BYTE_VOCABULARY), data, "byte")
+        found = read_bytes(data)
         size = len(found.tokens)
         return Text(found.tokens.astype(np.int64)[None], found.path, found.digest, size, "byte")
 
@@ -144,14 +146,9 @@ class RunnerEngine:
         self.sinks = any(layer.sinks.value for layer in reading.layers)
         self._heads = max(layer.num_heads.value for layer in reading.layers)
 
-    def text(self, path: str | os.PathLike[str]) -> Text:
-        """A text through the folder's tokenizer, or the ids of a ``.npy`` file."""
-        found = self.runner.tokens(path)
-        _require_whole(found)
-        plain = not str(path).endswith(".npy")
-        size = os.stat(path).st_size  # noqa: PTH116  a path of any kind
-        rows = found.ids if found.ids.ndim == 2 else found.ids[None]
-        return Text(rows, found.path, found.digest, size, self.runner.unit, plain)
+    def text(self, data: Data) -> Text:
+        """A text through the folder's tokenizer, the ids of a ``.npy`` file, or an array of ids."""
+        return _text(tokens_of(self.runner, data), data, self.runner.unit)
 
     def evaluate(
         self, tokens: NDArray[np.integer], spans: Sequence[tuple[int, int]] | None
@@ -196,6 +193,15 @@ def not_finite(model: Any) -> dict[str, int]:
     """Parameters with NaN or infinity, and how many values."""
     counts = {name: int((~value.isfinite()).sum()) for name, value in model.named_parameters()}
     return {name: count for name, count in counts.items() if count}
+
+
+def _text(found: TokenData, data: Data, unit: str) -> Text:
+    _require_whole(found)
+    rows = found.ids if found.ids.ndim == 2 else found.ids[None]
+    if not isinstance(data, str | os.PathLike):
+        return Text(rows, found.path, found.digest, np.asarray(data).nbytes, unit, plain=False)
+    size = os.stat(data).st_size  # noqa: PTH116  a path of any kind
+    return Text(rows, found.path, found.digest, size, unit, plain=not str(data).endswith(".npy"))
 
 
 def _require_whole(found: TokenData) -> None:

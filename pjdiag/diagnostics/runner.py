@@ -19,13 +19,13 @@ from pjdiag.checkpoint.native import is_native, is_research
 from pjdiag.diagnostics.adapter_runner import AdapterRunner
 from pjdiag.diagnostics.module_runner import ModuleRunner
 from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
-from pjdiag.diagnostics.token_data import TokenData
+from pjdiag.diagnostics.token_data import Data, TokenData, array_ids
 from pjdiag.errors import AdapterError, MissingDependencyError
 
 if TYPE_CHECKING:
     from pjdiag.models.running import RunningAttention
 
-__all__ = ["Observe", "Runner", "TokenData", "Unit", "runner", "runs_in_transformers"]
+__all__ = ["Observe", "Runner", "TokenData", "Unit", "runner", "runs_in_transformers", "tokens_of"]
 
 Observe: TypeAlias = "Callable[[int, RunningAttention], None]"
 Unit: TypeAlias = Literal["byte", "token"]
@@ -111,6 +111,13 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError("running a model needs torch", "pip install torch")
     return ByteRunner(checkpoint) if native else TransformersRunner(checkpoint, allow_pickle)
+
+
+def tokens_of(model: Runner, data: Data) -> TokenData:
+    """A file as ``model`` reads it, or an array of its token ids. Raises DataError."""
+    if isinstance(data, str | os.PathLike):
+        return model.tokens(data)
+    return array_ids(data, model.vocabulary)
 
 
 def _brought(reading: Reading) -> Any | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from pjdiag.diagnostics.pair_figures import PairFigures
 from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.diagnostics.spectrum_rows import HeadSpectrum, spectrum_rows
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.results import Result, Skipped
 from pjdiag.terms import Mechanism
 
@@ -49,7 +49,7 @@ FROM_DATA = "PoPE has no bilinear form: its mass is that on the data"
 @unwarned_overflow
 def spectrum(
     reading: Reading,
-    data: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
     length: int | None = None,
     *,
     windows: int = 2,

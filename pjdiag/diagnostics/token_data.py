@@ -6,13 +6,15 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pjdiag.errors import DataError
 
+Data: TypeAlias = str | os.PathLike[str] | ArrayLike
+"""A file, or token ids in memory."""
 PADDING = -1
 """Stands for padding in an array of token ids."""
 
@@ -25,7 +27,7 @@ class TokenData:
     """``[N]`` of one text, or ``[N, T]`` of N sequences; 0 on padding."""
     path: str
     digest: str
-    """SHA-256 of the file."""
+    """SHA-256 of the file, or of the bytes of an array."""
     present: NDArray[np.bool_] | None = None
     """``[N, T]``, False on padding; None: no padding."""
 
