@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.live_modules import live_modules
 from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
-from pjdiag.adapters.registry import detect, registrations
+from pjdiag.adapters.registry import WRITE_A_MAP, detect, registrations
 from pjdiag.arguments import require_number, require_whole
 from pjdiag.errors import InconclusiveError, UsageError
 
@@ -85,7 +86,7 @@ def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None
     if not reading.layers:
         raise InconclusiveError(
             f"none of the {total} layers could be read" + (f" ({reasons})" if reasons else ""),
-            "see `pjdiag plugins` for what each adapter reads",
+            WRITE_A_MAP,
         )
     if reading.coverage < min_coverage:
         raise InconclusiveError(
@@ -96,11 +97,22 @@ def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None
 
 
 def _reasons(skipped: tuple[SkippedLayer, ...], shown: int = 3) -> str:
-    """The reasons of the first skipped layers, one after the other.
+    """Why layers were skipped; a reason that several share is said once, for the first of them.
 
-    >>> _reasons(tuple(SkippedLayer(index, "no q_proj") for index in range(4)))
-    'layer 0: no q_proj; layer 1: no q_proj; layer 2: no q_proj; and 1 more'
+    >>> _reasons(tuple(SkippedLayer(index, f"no layers.{index}.q_proj") for index in range(4)))
+    'all for one reason, such as layer 0: no layers.0.q_proj'
+    >>> _reasons((SkippedLayer(0, "no q_proj"), *(SkippedLayer(i, "linear") for i in (3, 4))))
+    'layer 0: no q_proj; layer 3 and 1 other: linear'
     """
-    found = [f"layer {entry.index}: {entry.reason}" for entry in skipped[:shown]]
-    rest = len(skipped) - len(found)
-    return "; ".join([*found, *([f"and {rest} more"] if rest else [])])
+    alike: dict[str, list[SkippedLayer]] = {}
+    for entry in skipped:
+        pattern = re.sub(rf"(?<=\.){entry.index}(?=\.)", "*", entry.reason)
+        alike.setdefault(pattern, []).append(entry)
+    if len(alike) == 1 and len(skipped) > 1:
+        return f"all for one reason, such as layer {skipped[0].index}: {skipped[0].reason}"
+    found = []
+    for first, *others in list(alike.values())[:shown]:
+        more = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
+        found.append(f"layer {first.index}{more}: {first.reason}")
+    rest = len(alike) - len(found)
+    return "; ".join([*found, *([f"and {rest} more reasons"] if rest else [])])

@@ -136,7 +136,8 @@ def test_what_is_known_not_to_be_readable_says_why(tmp_path: Path, name: str) ->
     with pytest.raises(InconclusiveError) as raised:
         read(write(tmp_path, {"model_type": name}))
     assert "none of the 2 layers could be read" in raised.value.message
-    assert "layer 0: " in raised.value.message
+    assert "(all for one reason, such as layer 0: " in raised.value.message
+    assert "write a map" in raised.value.hint
 
 
 def test_an_architecture_that_nobody_names_is_read_as_generic(tmp_path: Path) -> None:
