@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 
 from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface.masks import MaskRule
-from pjdiag.models.huggingface.structure import observed_rule, split_by_lag
+from pjdiag.models.huggingface.structure import observed_rule, split_by_lag, state_of
 from pjdiag.models.running import Observer, RunningAttention
 
 Missed: TypeAlias = Callable[[int, str], None]
@@ -75,8 +75,8 @@ class _Seen:
     observe: Observer
     missed: Missed
     called: set[int] = field(default_factory=set)
-    rules: dict[tuple[int, int], tuple[Any, _Masks]] = field(default_factory=dict)
-    """By the two masks, which are kept alive: layers share theirs."""
+    rules: dict[Any, tuple[Any, _Masks]] = field(default_factory=dict)
+    """By the heads and the two masks, which are kept alive: layers share theirs."""
 
     def done(
         self, index: int, module: nn.MultiheadAttention, args: Any, kwargs: Any, _: Any
@@ -119,7 +119,7 @@ class _Seen:
         both = given["attn_mask"], given["key_padding_mask"]
         if given["is_causal"] and both[1] is None and not given["need_weights"]:
             return _Masks(MaskRule(causal=True))  # torch then ignores the mask
-        key = (id(both[0]), id(both[1]))
+        key = queries.shape, state_of(both[0]), state_of(both[1])
         if key not in self.rules:
             try:
                 self.rules[key] = both, _masks(*both, queries, type(module).__name__)

@@ -227,3 +227,46 @@ def test_a_module_that_is_called_twice() -> None:
     with torch.no_grad():
         module(x, x, x)
         module(x, x, x)  # the hooks are gone
+
+
+class Changing(nn.Module):
+    """Two layers that are given one mask; in between its values change in place."""
+
+    def __init__(self, *heads: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.MultiheadAttention(WIDTH, count, batch_first=True) for count in heads
+        )
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, x, x, attn_mask=mask, need_weights=False)[0]
+            mask.add_(-0.2 * (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).clamp(min=0))
+        return x
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_mask_that_changes_between_layers_is_read_anew(inference: bool) -> None:
+    with torch.inference_mode(inference):
+        mask = causal_mask(numbers=True)
+    seen: dict[int, RunningAttention] = {}
+    model = Changing(2, 2)
+    hooks = observed_multihead(model, seen.__setitem__, {}.__setitem__)
+    with torch.inference_mode(inference), torch.no_grad(), hooks:
+        model(states(), mask)
+    assert seen[0].bias_by_lag is None
+    expected = -0.2 * torch.arange(LENGTH).expand(2, -1)
+    torch.testing.assert_close(seen[1].bias_by_lag, expected)
+
+
+def test_layers_of_different_heads_may_share_a_mask() -> None:
+    mask = causal_mask(numbers=True) - 0.1 * (
+        torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    ).clamp(min=0)
+    model = nn.ModuleList([attention(), nn.MultiheadAttention(WIDTH, 2, batch_first=True)])
+    seen: dict[int, RunningAttention] = {}
+    x = states()
+    with torch.no_grad(), observed_multihead(model, seen.__setitem__, {}.__setitem__):
+        for layer in model:
+            x = layer(x, x, x, attn_mask=mask)[0]
+    assert [seen[index].bias_by_lag.shape[0] for index in (0, 1)] == [4, 2]

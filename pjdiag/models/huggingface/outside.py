@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pjdiag.models.huggingface.captures import Call, Capture, Found, capture_of
 from pjdiag.models.huggingface.masks import MaskRule
-from pjdiag.models.huggingface.structure import observed_rule, split_by_lag
+from pjdiag.models.huggingface.structure import observed_rule, split_by_lag, state_of
 from pjdiag.models.running import RunningAttention
 
 
@@ -23,7 +23,7 @@ class HookedModules:
     """Hooks on the attention modules of one model."""
 
     tell: Callable[[nn.Module, RunningAttention], None]
-    rules: dict[int, tuple[Tensor, MaskRule]] = field(default_factory=dict)
+    rules: dict[tuple[int, int], tuple[Tensor, MaskRule]] = field(default_factory=dict)
     """By mask: layers share theirs."""
 
     def watch(
@@ -51,11 +51,12 @@ class HookedModules:
     def _rule(self, found: Found, mask: Tensor | None, name: str) -> MaskRule:
         if mask is None or found.keep is None:
             return found.bare
-        known = self.rules.get(id(mask))
+        state = state_of(mask)
+        known = self.rules.get(state)
         if known is None:
             length = found.queries.shape[2]
             table = found.keep.expand(-1, -1, length, -1)
-            known = self.rules[id(mask)] = mask, observed_rule(table, name)
+            known = self.rules[state] = mask, observed_rule(table, name)
         return replace(known[1], causal=True) if found.hides_ahead else known[1]
 
 

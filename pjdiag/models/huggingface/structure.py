@@ -11,6 +11,21 @@ from pjdiag.models.huggingface.masks import MaskRule
 HINT = "read the weights alone, with `pjdiag inspect`"
 
 
+def state_of(mask: Tensor | None) -> tuple[int, int]:
+    """What tells a mask, and its values at this moment, from others that are alive.
+
+    >>> mask = torch.zeros(2)
+    >>> before = state_of(mask)
+    >>> before == state_of(mask), before == state_of(mask.add_(1.0))
+    (True, False)
+    """
+    if mask is None:
+        return id(mask), 0
+    if mask.is_inference():  # such tensors count no changes
+        return id(mask), hash(mask.cpu().numpy().tobytes())
+    return id(mask), mask._version
+
+
 def observed_rule(table: Tensor, name: str) -> MaskRule:
     """The rule behind a mask ``[B, 1, T, T]``, boolean (True = keep) or added to the logits.
 
