@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pjdiag.diagnostics.in_model_contexts import RetrievalTask
     from pjdiag.diagnostics.ledger import Ledger
-    from pjdiag.diagnostics.measured_kernel import Data
     from pjdiag.diagnostics.model_loo import InModel
+    from pjdiag.diagnostics.token_data import Data
 
 Source: TypeAlias = "Reading | Checkpoint | str | os.PathLike[str] | nn.Module"
 """What a diagnostic accepts: a reading, an open checkpoint, a path, or a model in memory."""
@@ -82,7 +82,7 @@ def mass(source: Source) -> Result:
 @checked
 def spectrum(
     source: Source,
-    data: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
     length: int | None = None,
     *,
     windows: int = 2,
@@ -119,7 +119,7 @@ def energy(
 @checked
 def loo(
     source: Source,
-    data: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
     *,
     order: int | None = None,
     lengths: Sequence[int] | None = None,
@@ -157,7 +157,7 @@ def probe(
     decision: bool = True,
     seed: int = 0,
     in_model: RetrievalTask | None = None,
-    data: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
     batch: int | None = None,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
@@ -235,6 +235,7 @@ def kernel(
     seed: int = 0,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Result:
     """What each head does with the lag, on data: ``diagnostics.measured_kernel.kernel``."""
     from pjdiag.diagnostics.measured_kernel import kernel as measure
@@ -250,13 +251,14 @@ def kernel(
         seed=seed,
         allow_pickle=allow_pickle,
         progress=progress,
+        announce=announce,
     )
 
 
 @checked
 def nll(
     source: Source,
-    data: str | os.PathLike[str],
+    data: Data,
     lengths: Sequence[int] | None = None,
     *,
     attention: bool = False,

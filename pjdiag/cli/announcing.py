@@ -10,15 +10,16 @@ PATIENCE = 5.0
 """Seconds from which on a person is told beforehand."""
 
 
-def announce(estimate: "Estimate", *, quiet: bool) -> None:
-    """Time and memory on stderr, where a person would wait."""
+def announce(estimate: "Estimate", *, quiet: bool, hint: str = "") -> None:
+    """Time and memory on stderr, where a person would wait; ``hint`` is how to shorten that."""
     seconds = estimate.seconds
     if quiet or seconds is None or seconds < PATIENCE:
         return
+    memory = estimate.memory
+    need = "" if memory is None else f" and up to {memory / 1e9:.1f} GB of memory"
+    more = f" {hint}." if hint else ""
     print(  # noqa: T201
-        f"This will take about {_duration(seconds)} and up to {estimate.memory / 1e9:.1f} GB of "
-        "memory.",
-        file=sys.stderr,
+        f"This will take about {_duration(seconds)}{need}.{more}", file=sys.stderr, flush=True
     )
 
 

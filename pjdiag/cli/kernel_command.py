@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.running import run
@@ -68,6 +69,7 @@ def kernel(
     sectors it could be made of.
     """
     text = _data(common, data)
+    shorter = "--no-controls takes a third of it" if controls else ""
 
     def diagnose(reading: "Reading") -> "Result":
         from pjdiag import api
@@ -84,6 +86,7 @@ def kernel(
                 seed=seed,
                 allow_pickle=common.allow_pickle,
                 progress=progress,
+                announce=lambda estimate: announce(estimate, quiet=common.quiet, hint=shorter),
             )
 
     run(common, diagnose, by=Scope.MODEL)

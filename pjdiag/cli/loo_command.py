@@ -63,7 +63,10 @@ def loo(
         int | None, _count("Tokens from one window to the next; by default the length.", "S")
     ] = None,
     batch: Annotated[
-        int | None, _count("Windows read at once; by default about 16,384 tokens.", "B")
+        int | None,
+        _count(
+            "Windows read at once; by default up to 16,384 tokens, fewer of a large model.", "B"
+        ),
     ] = None,
     seed: Annotated[
         int,

@@ -57,7 +57,9 @@ def nll(
     batch: Annotated[
         int | None,
         typer.Option(
-            metavar="B", help="Windows read at once; by default about 16,384 tokens.", min=1
+            metavar="B",
+            help="Windows read at once; by default up to 16,384 tokens, fewer of a large model.",
+            min=1,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,

@@ -89,7 +89,10 @@ def probe(
         ),
     ] = None,
     batch: Annotated[
-        int | None, _count("Contexts read at once; by default about 16,384 tokens.", "B")
+        int | None,
+        _count(
+            "Contexts read at once; by default up to 16,384 tokens, fewer of a large model.", "B"
+        ),
     ] = None,
     resume: Resume = False,
 ) -> None:

@@ -47,6 +47,9 @@ def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger
         except Interrupted as stopped:
             _keep(path, stopped.result)
             raise typer.Exit(stopped_by[0]) from stopped
+        except KeyboardInterrupt as stopped:
+            _say("nothing was measured yet, and nothing is kept")
+            raise typer.Exit(stopped_by[0]) from stopped
         except typer.Exit:
             _clear(path, resume)
             raise
@@ -83,8 +86,14 @@ def _keep(path: Path, result: "Result") -> None:
     from pjdiag.render.files import write_file
     from pjdiag.render.text import visible
 
-    write_file(str(path), result.to_json().encode())
     partial = result.provenance["partial"]
+    if not partial["finished"]:
+        _say(
+            f"stopped in the first of {partial['parts']} parts, and nothing is kept. Next: "
+            "--batch 1 makes the parts small"
+        )
+        return
+    write_file(str(path), result.to_json().encode())
     _say(
         f"{partial['finished']} of {partial['parts']} parts are finished and kept in "
         f"{visible(str(path))}. Next: the same command with --resume goes on from there"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,9 @@ from pjdiag.diagnostics.ledger import Ledger
 from pjdiag.diagnostics.measured_loss import cost, everywhere
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
-from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
+from pjdiag.diagnostics.run_cost import WindowPlan, number_of_weights, usual_batch
 from pjdiag.diagnostics.runner import Runner, runner
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.errors import UsageError
 from pjdiag.results import Result
 
@@ -43,7 +43,7 @@ def in_model(
     reading: Reading,
     task: RetrievalTask,
     lengths: Sequence[int] | None = None,
-    data: str | os.PathLike[str] | None = None,
+    data: Data | None = None,
     *,
     batch: int | None = None,
     seed: int = 0,
@@ -68,7 +68,7 @@ def in_model(
     Tokens are drawn from the vocabulary without the special ones that the configuration names;
     with ``data``, filler is a passage of it, and keys and values are of its tokens. ``lengths``:
     default L and 4 L, none above 2,048 tokens. A trial depends on ``seed``, its length, depth
-    and number alone. ``batch`` contexts are read at once (default: about 16,384 tokens).
+    and number alone. ``batch`` contexts are read at once (default: up to 16,384 tokens).
     ``announce`` is told what the run will take, before it starts.
 
     Raises UsageError for an argument out of range, a length that learned positions do not reach
@@ -85,7 +85,8 @@ def in_model(
         source.require_filler(length - task.occupied)
     asked = Questions(model, task, source, seed)
     asked.contexts(Part(chosen[-1], task.depths[0], range(1)))  # whether keys are told from filler
-    plans = [_plan(length, task, batch) for length in chosen]
+    weights = number_of_weights(reading)
+    plans = [_plan(length, task, batch, weights) for length in chosen]
     settings = _settings(task, source, plans, seed, model.unit)
     parts = list(_parts(plans, task))
     kept = Ledger() if ledger is None else ledger
@@ -166,10 +167,10 @@ def _parts(plans: Sequence[WindowPlan], task: RetrievalTask) -> Iterator[Part]:
                 yield Part(plan.length, depth, range(first, min(first + plan.batch, task.trials)))
 
 
-def _plan(length: int, task: RetrievalTask, batch: int | None) -> WindowPlan:
+def _plan(length: int, task: RetrievalTask, batch: int | None, weights: int) -> WindowPlan:
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
-    most = max(1, BATCH_TOKENS // length) if batch is None else batch
+    most = usual_batch(length, weights) if batch is None else batch
     windows = CONTEXTS * task.trials * len(task.depths)
     return WindowPlan(length, windows, min(task.trials, most))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +24,6 @@ from pjdiag.diagnostics.run_cost import (
 from pjdiag.diagnostics.runner import Runner
 from pjdiag.results import Skipped
 
-HEAVY = 2**36
-"""Weights times tokens from which on a run with few pairs of tokens takes time all the same."""
-
 
 def estimated(reading: Reading, model: Runner, ids: Ids, plans: Sequence[WindowPlan]) -> Estimate:
     """Time and memory. Raises UsageError where the memory is not there."""
@@ -42,22 +37,7 @@ def estimated(reading: Reading, model: Runner, ids: Ids, plans: Sequence[WindowP
     def run(length: int) -> None:
         model.next_log_probabilities(np.resize(ids, (1, length)), ids[None, :1])
 
-    return Estimate(seconds_needed(run, plans) or _of_the_weights(reading, run, plans), needed)
-
-
-def _of_the_weights(
-    reading: Reading, run: Callable[[int], None], plans: Sequence[WindowPlan]
-) -> float | None:
-    """Seconds by the time of one context; None where all is over in a moment anyway."""
-    weights = sum(math.prod(header.shape) for header in reading.checkpoint.headers.values())
-    tokens = sum(plan.windows * plan.length for plan in plans)
-    if weights * tokens < HEAVY:
-        return None
-    length = min(plan.length for plan in plans)
-    run(max(1, length // 4))  # the first call of a process is slow
-    started = time.perf_counter()
-    run(length)
-    return (time.perf_counter() - started) / length * tokens
+    return Estimate(seconds_needed(run, plans), needed)
 
 
 def _memory(reading: Reading, model: Runner, plan: WindowPlan) -> int:

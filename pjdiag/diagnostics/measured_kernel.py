@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,7 +22,14 @@ from pjdiag.diagnostics.kernel_terms import Control, Side
 from pjdiag.diagnostics.kernel_windows import Window, Windows, shuffled, windows_of
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
 from pjdiag.diagnostics.outcome import outcome
-from pjdiag.diagnostics.progress import Progress, Steps, no_progress
+from pjdiag.diagnostics.progress import (
+    Announce,
+    Estimate,
+    Progress,
+    Steps,
+    no_announcement,
+    no_progress,
+)
 from pjdiag.diagnostics.runner import Runner, missed_layers, runner
 from pjdiag.diagnostics.scopes import HeadItem
 from pjdiag.diagnostics.sector_fit import RCOND
@@ -65,6 +73,7 @@ def kernel(
     seed: int = 0,
     allow_pickle: bool = False,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Result:
     """The lag effect K of every head's logits on ``data``, its shape and its sectors.
 
@@ -77,6 +86,7 @@ def kernel(
     causal has a side ``past`` and a side ``future``. ``controls`` measures the same model on the
     same tokens shuffled, and the same architecture freshly initialised from ``seed``. Where a
     model cannot be made anew, or the train length is not known, a warning says what is left out.
+    ``announce`` is told what the run will take, once the first layer is through.
     Rows of a layer are medians over its heads; those of the model 10th, 50th and 90th percentiles.
 
     Raises DataError for data that do not fit, UsageError for an argument out of range, a window
@@ -100,11 +110,12 @@ def kernel(
     runs = [_Run(None, model, chosen.chosen)]
     if controls:
         runs += _controls(model, chosen.chosen, seed, told)
-    steps = Steps(progress, sum(len(run.windows) for run in runs))
+    steps = Steps(progress, len(runs) * (len(chosen.chosen) + len(layers)))
     rows: list[Row] = []
     skipped = [Skipped(entry.index, entry.reason) for entry in reading.skipped]
     missed: dict[int, str] = {}
     for run in runs:
+        started = time.perf_counter()
         sums = _measure(run, skip_first, _requirement(layers, causal), steps)
         missed |= missed_layers(run.model)
         found = sums.measured()
@@ -112,12 +123,20 @@ def kernel(
             train_length,
             {one.layer: candidates(layers.get(one.layer), one.kernel.shape[0]) for one in found},
         )
+        fitting = time.perf_counter()
+        fits = []
+        for one in found:
+            fits.append(list(_fitted(fitter, one, run, skipped)))
+            steps.advance(1)
+            if run is runs[0] and len(fits) == 1:
+                one_layer = time.perf_counter() - fitting
+                announce(Estimate(len(runs) * (fitting - started + one_layer * len(found)), None))
         for side in Side:
             items = [
                 HeadItem(one.layer, head, _mechanism(layers.get(one.layer)), figures)
-                for one in found
+                for one, fitted in zip(found, fits, strict=True)
                 if one.side == side
-                for head, figures in _fitted(fitter, one, run, skipped)
+                for head, figures in fitted
             ]
             rows += kernel_rows(items, side, run.control)
         told.hear(run, sums, found, fitter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -20,6 +19,8 @@ from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
 from pjdiag.diagnostics.model_loo_rows import QUERIES, LengthRun, length_rows
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
+from pjdiag.diagnostics.run_cost import number_of_weights
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.diagnostics.window_plans import (
     OVERLAP,
     chosen_lengths,
@@ -57,7 +58,7 @@ class InModel(TypedDict, total=False):
 
 def model_leave_one_out(
     reading: Reading,
-    data: str | os.PathLike[str],
+    data: Data,
     *,
     order: int | None = None,
     remove: Sequence[str] | None = None,
@@ -105,7 +106,8 @@ def model_leave_one_out(
     asked = lengths or [min(require_train_length(reading), LONGEST_DEFAULT)]
     spans, _ = chosen_lengths(asked, max(asked), text, learned_positions(reading))
     starts = {length: text_windows(text, length, stride, windows) for length in spans}
-    plans = [window_plan(length, len(starts[length]), batch) for length in spans]
+    weights = number_of_weights(reading)
+    plans = [window_plan(length, len(starts[length]), batch, weights) for length in spans]
     warnings = [OVERLAP] if stride is not None and stride < max(spans) else []
     skipped = [
         *(Skipped(entry.index, entry.reason) for entry in reading.skipped),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +13,8 @@ from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere, spans_of
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
+from pjdiag.diagnostics.run_cost import number_of_weights
+from pjdiag.diagnostics.token_data import Data
 from pjdiag.diagnostics.window_plans import (
     OVERLAP,
     chosen_lengths,
@@ -28,7 +29,7 @@ from pjdiag.terms import position_buckets
 
 def nll(
     reading: Reading,
-    data: str | os.PathLike[str],
+    data: Data,
     lengths: Sequence[int] | None = None,
     *,
     attention: bool = False,
@@ -54,7 +55,7 @@ def nll(
     Intervals are the bootstrap's over windows, drawn from ``seed``. With ``attention``, rows also
     carry means over windows, positions and heads of each query's entropy, mean distance and sink
     mass; ``effective_support`` is e^(mean entropy). ``batch`` windows are read at once (default:
-    about 16,384 tokens). ``announce`` is told what the run will take, before it starts.
+    up to 16,384 tokens). ``announce`` is told what the run will take, before it starts.
     ``ledger`` keeps the figures of each batch.
 
     Raises DataError for data that cannot be read or hold no window, UsageError for an argument
@@ -67,7 +68,8 @@ def nll(
     text = model.text(data)
     chosen, warnings = chosen_lengths(lengths, train_length, text, learned_positions(reading))
     starts = {length: text_windows(text, length, stride, windows) for length in chosen}
-    plans = [window_plan(length, len(starts[length]), batch) for length in chosen]
+    weights = number_of_weights(reading)
+    plans = [window_plan(length, len(starts[length]), batch, weights) for length in chosen]
     if stride is not None and stride < max(chosen):
         warnings.append(OVERLAP)
     measured = MeasuredLoss(reading, model, text, attention)

@@ -15,8 +15,8 @@ class Estimate:
 
     seconds: float | None
     """None for a run so short that it was not timed."""
-    memory: int
-    """Bytes beside what the process holds already."""
+    memory: int | None
+    """Bytes beside what the process holds already; None where that was not estimated."""
 
 
 Announce = Callable[[Estimate], None]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pjdiag.adapters.protocol import Reading
 from pjdiag.errors import UsageError
 from pjdiag.models.config import ModelConfig
 
 TRIAL_LENGTHS = (512, 2048)
-QUICK = 2**26
-"""Pairs of tokens below which a run is over before a trial would pay."""
+MOMENT = 1.0
+"""Seconds of a run that needs no closer estimate."""
 BATCH_TOKENS = 16384
-"""Tokens read at once where --batch is not given: as many windows as they hold, at least one."""
+"""At most so many tokens are read at once where --batch is not given."""
+BATCH_WORK = 2**38
+"""Weights times tokens that are read at once: some ten seconds, which a stopped run loses."""
 HEAD_COPIES = 4
 """Logits of one chunk, their logarithm and what the loss makes of them."""
 MEMORY_INFORMATION = Path("/proc/meminfo")
@@ -63,19 +67,38 @@ def require_memory(needed: int, length: int, available: int | None) -> None:
         )
 
 
+def number_of_weights(reading: Reading) -> int:
+    """Values in the tensors of the checkpoint."""
+    return sum(math.prod(header.shape) for header in reading.checkpoint.headers.values())
+
+
+def usual_batch(length: int, weights: int) -> int:
+    """Windows of ``length`` tokens read at once where nobody says: fewer of a larger model.
+
+    >>> usual_batch(512, 200_000), usual_batch(512, 135_000_000), usual_batch(512, 7_000_000_000)
+    (32, 3, 1)
+    """
+    return max(1, min(BATCH_TOKENS, BATCH_WORK // max(weights, 1)) // length)
+
+
 def seconds_needed(run: Callable[[int], object], plans: Sequence[WindowPlan]) -> float | None:
     """Seconds for ``plans``, from timing ``run`` on one window of two short lengths.
 
-    A window of T tokens costs ``a T + b T^2``. None where all is over in a moment anyway.
+    A window of T tokens costs ``a T + b T^2``. None where all is over in a moment, or no sooner
+    after a trial than without it.
     """
-    pairs = sum(plan.windows * plan.length**2 for plan in plans)
-    if pairs < QUICK:
-        return None
+    tokens = sum(plan.windows * plan.length for plan in plans)
     longest = max(plan.length for plan in plans)
     short, long = (min(length, longest) for length in TRIAL_LENGTHS)
+    if tokens <= 2 * short:
+        return None
     run(min(short, 32))  # the first call of a process is slow
-    first, second = _timed(run, short) / short, _timed(run, long) / long
-    slope = max(0.0, (second - first) / (long - short)) if long > short else 0.0
+    first = _timed(run, short) / short
+    if long == short or tokens * first * longest / short < MOMENT:
+        rough = tokens * first
+        return rough if rough >= MOMENT else None
+    second = _timed(run, long) / long
+    slope = max(0.0, (second - first) / (long - short))
     start = max(0.0, first - slope * short)
     return sum(plan.windows * plan.length * (start + slope * plan.length) for plan in plans)
 

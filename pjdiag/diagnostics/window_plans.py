@@ -10,7 +10,7 @@ import numpy as np
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.learned_positions import require_positions
 from pjdiag.diagnostics.loss_engines import Text
-from pjdiag.diagnostics.run_cost import BATCH_TOKENS, WindowPlan
+from pjdiag.diagnostics.run_cost import WindowPlan, usual_batch
 from pjdiag.diagnostics.windows import window_starts
 from pjdiag.errors import DataError, UsageError
 
@@ -63,11 +63,14 @@ def chosen_lengths(
     return tuple(kept), [message] if left else []
 
 
-def window_plan(length: int, windows: int, batch: int | None) -> WindowPlan:
-    """How many windows are read, and how many at once. Raises UsageError for no batch."""
+def window_plan(length: int, windows: int, batch: int | None, weights: int) -> WindowPlan:
+    """How many windows are read, and how many at once by a model of so many ``weights``.
+
+    Raises UsageError for a batch below 1.
+    """
     if batch is not None and batch < 1:
         raise UsageError(f"batch is {batch}; expected at least 1", "pass --batch 1")
-    most = max(1, BATCH_TOKENS // length) if batch is None else batch
+    most = usual_batch(length, weights) if batch is None else batch
     return WindowPlan(length, windows, min(windows, most))
 
 

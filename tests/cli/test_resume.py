@@ -77,6 +77,14 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert "partial" not in found["provenance"]
 
 
+def test_a_run_stopped_in_its_first_part_keeps_nothing(tmp_path: Path) -> None:
+    one_part = ("--length", "4096", "--windows", "60", "--batch", "60")
+    ended = kill(tmp_path, signal.SIGTERM, *one_part)
+    assert ended.returncode == EXIT_TERMINATED, ended.stderr
+    assert "stopped in the first of 1 parts, and nothing is kept" in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_file_to_go_on_from_the_run_starts(tmp_path: Path) -> None:
     ran = finish(tmp_path, "--resume", "--length", "128", "--windows", "2")
     assert ran.returncode == 0, ran.stderr

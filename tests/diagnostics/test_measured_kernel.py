@@ -240,7 +240,8 @@ def test_the_controls(measurement: pjdiag.Result, checkpoint: Path, text: Path) 
     assert largest("shuffled") == pytest.approx(largest(None), rel=0.5)
     told: list[float] = []
     other = pjdiag.kernel(checkpoint, text, 60, seed=1, progress=told.append)
-    assert told == pytest.approx([n / 6 for n in range(1, 7)])
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
     assert other.select(control=None) == measurement.select(control=None)
     for control in ("shuffled", "fresh"):
         assert other.select(control=control) != measurement.select(control=control)

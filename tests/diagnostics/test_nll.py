@@ -304,7 +304,16 @@ def test_time_is_extrapolated_from_two_short_windows(monkeypatch: pytest.MonkeyP
     plans = [WindowPlan(32768, 2, 1), WindowPlan(2048, 8, 8)]
     found = seconds_needed(lambda length: None, plans)
     assert found == pytest.approx(2 * (32.768 + 32.768**2) + 8 * (2.048 + 2.048**2))
-    assert seconds_needed(lambda length: None, [WindowPlan(512, 4, 4)]) is None
+    few_tokens = [WindowPlan(512, 4, 4)]  # of a model that is slow for its pairs
+    assert seconds_needed(lambda length: None, few_tokens) == pytest.approx(4 * costs[512])
+
+
+def test_a_run_that_is_over_in_a_moment_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    assert seconds_needed(ran.append, [WindowPlan(512, 2, 2)]) is None
+    assert not ran
+    monkeypatch.setattr(run_cost, "_timed", lambda run, length: 1e-3)
+    assert seconds_needed(ran.append, [WindowPlan(512, 4, 4), WindowPlan(2048, 2, 2)]) is None
 
 
 def test_progress_ends_at_one(checkpoint: Path, text: Path) -> None:
