@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-NOTEBOOK = "pjdiag.render.html.notebook"
-"""What shows a result in a notebook; found by name, since results know nothing of rendering."""
+CONSOLE, NOTEBOOK = "pjdiag.render.console", "pjdiag.render.html.notebook"
+"""What shows a result; found by name, since results know nothing of rendering."""
+FIGURES = ("real", "share", "ratio")
+"""Kinds of columns that are numbers even where no row has one."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Result:
         )
         return f"<Result {self.diagnostic}{of}: {rows}, {len(self.skipped)} skipped, {warnings}>"
 
+    def __str__(self) -> str:
+        """What the command prints of it: its sentence and its tables, at most 100 columns wide."""
+        text: str = import_module(CONSOLE).plain(self)
+        return text
+
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns of the rows, scope first."""
@@ -104,7 +111,9 @@ class Result:
             [_plain(row) for row in self.rows], columns=[column.name for column in self.columns]
         )
         counts = [column.name for column in self.columns if column.kind == "count"]
-        return frame.astype(dict.fromkeys(counts, "Int64"))
+        figures = [column.name for column in self.columns if column.kind in FIGURES]
+        empty = [name for name in figures if frame[name].isna().all()]
+        return frame.astype({**dict.fromkeys(counts, "Int64"), **dict.fromkeys(empty, "float64")})
 
     def select(self, **conditions: Any) -> list[Row]:
         """Rows whose columns equal ``conditions``.

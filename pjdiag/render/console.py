@@ -23,6 +23,7 @@ from pjdiag.terms import Scope
 UNLIMITED = 100_000
 """Width where nothing sets one: a pipe or a file must not clip a name."""
 NARROWEST = 20
+PLAIN_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,16 @@ def render_console(
     target = target_of(stream, color=color, width=width)
     stream.write(page_text(page(result, by, all_rows), target))
     stream.flush()
+
+
+def plain(result: Result) -> str:
+    """The page of ``result`` as the command prints it, without colour, 100 columns wide.
+
+    >>> plain(Result("mass", {"path": "a.pt"}, {}, ())).splitlines()[1]
+    'a.pt'
+    """
+    target = Target(PLAIN_WIDTH, color=False, encoding="utf-8")
+    return page_text(page(result, Scope.MODEL, all_rows=False), target).rstrip("\n")
 
 
 def print_tables(headline: str, tables: Iterable[Table], stream: TextIO) -> None:
