@@ -130,11 +130,13 @@ class ModuleRunner:
         """One pass over ``ids``. What the model's own code raises comes as an AdapterError."""
         import torch
 
+        from pjdiag.models.huggingface.rotary_state import original_frequencies
+
         marked = ids if present is None else np.where(present, ids, PADDING)
         device = next((p.device for p in self.model.parameters()), None)
         tokens = torch.from_numpy(np.ascontiguousarray(marked)).to(device)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), original_frequencies(self.model):
                 if self.checkpoint.run is None:
                     self.model(tokens)
                 else:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface.attention import attach, behind_interface, observed
 from pjdiag.models.huggingface.loading import quiet
+from pjdiag.models.huggingface.rotary_state import original_frequencies
 from pjdiag.models.losses import losses_from_logits
 from pjdiag.models.patch_settings import CONFIG_KEY, PatchSettings
 from pjdiag.models.patching import patch
@@ -39,9 +40,10 @@ def run(
     Where ``present`` is False there is padding. Positions are counted from the first token that
     is present. Raises AdapterError where the attention cannot be observed.
     """
-    trunk = model.base_model if predicts_next(model) else model
-    with observed(trunk, observe):
-        trunk(**_inputs(trunk, ids, present, counts=predicts_next(model)))
+    causal = predicts_next(model)
+    read = trunk(model) if causal else model
+    with observed(read, observe), original_frequencies(read):
+        read(**_inputs(read, ids, present, counts=causal))
 
 
 @torch.no_grad()
@@ -55,10 +57,11 @@ def losses(
     _require_next(model)
     inputs = _inputs(model, ids[:, :-1], None, counts=True)
     wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:])).to(inputs["input_ids"].device)
-    found = [
-        losses_from_logits(logits, wanted[:, start : start + logits.shape[1]])
-        for start, logits in _logits(model, inputs, elements)
-    ]
+    with original_frequencies(model):
+        found = [
+            losses_from_logits(logits, wanted[:, start : start + logits.shape[1]])
+            for start, logits in _logits(model, inputs, elements)
+        ]
     by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().cpu().numpy()
     return by_position
 
@@ -76,7 +79,8 @@ def next_log_probabilities(
     inputs = _inputs(model, ids, None, counts=True)
     if splits_head(model):
         inputs["logits_to_keep"] = 1
-    logits = model(**inputs).logits[:, -1].float()
+    with original_frequencies(model):
+        logits = model(**inputs).logits[:, -1].float()
     wanted = torch.from_numpy(np.ascontiguousarray(candidates))
     found: NDArray[np.float64] = logits.log_softmax(-1).gather(1, wanted).double().numpy()
     return found
@@ -106,8 +110,34 @@ def vocabulary(model: Any) -> int:
 
 
 def predicts_next(model: Any) -> bool:
-    """Whether ``model`` is causal and has a language modelling head."""
-    return model.get_output_embeddings() is not None and model.base_model is not model
+    """Whether ``model`` is causal and has a language modelling head.
+
+    The kinds that also fill in masked tokens are causal where their configuration says decoder.
+    """
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING
+
+    config = model.config
+    fills_in = type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    return (
+        model.get_output_embeddings() is not None
+        and bool(model.can_generate())
+        and not getattr(config, "is_encoder_decoder", False)
+        and not (fills_in and not getattr(config, "is_decoder", False))
+    )
+
+
+def trunk(model: Any) -> Any:
+    """What reads the tokens: ``model`` without its head, or ``model`` where that is not told.
+
+    Some classes give their trunk a name that they do not have; it holds the token vectors.
+    """
+    from transformers import PreTrainedModel
+
+    if model.base_model is not model:
+        return model.base_model
+    vectors = model.get_input_embeddings()
+    parts = (part for part in model.children() if isinstance(part, PreTrainedModel))
+    return next((part for part in parts if vectors in part.modules()), model)
 
 
 def _require_next(model: Any) -> None:
@@ -149,10 +179,11 @@ def _logits(model: Any, inputs: dict[str, Any], elements: int) -> Iterator[tuple
     """First position and logits ``[B, positions, V]`` of one part of the window after another."""
     batch, length = inputs["input_ids"].shape
     at_once = max(1, elements // (batch * vocabulary(model)))
-    if at_once >= length or not splits_head(model):
+    body = trunk(model)
+    if at_once >= length or body is model or not splits_head(model):
         yield 0, model(**inputs).logits
         return
-    with _run_once(model.base_model):
+    with _run_once(body):
         for start in range(0, length, at_once):
             positions = torch.arange(start, min(start + at_once, length))
             yield start, model(**inputs, logits_to_keep=positions).logits
