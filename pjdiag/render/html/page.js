@@ -42,8 +42,9 @@
     if (figure.switch) layout[figure.switch + "axis"].type = now.log ? "log" : "linear";
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
     layout.font = { color: colour("--ink"), size: narrow ? 11 : 12 };
-    layout.margin = { l: 50, r: 12, t: 14, b: 44 };
-    layout.height = layout.height || 320;
+    const slanted = layout.xaxis.tickangle ? 48 : 0;
+    layout.margin = { l: 50, r: 12, t: 14, b: 44 + slanted };
+    layout.height = layout.height || 320 + slanted;
     layout.hoverlabel = { bgcolor: colour("--paper"), font: { color: colour("--ink") } };
     layout.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
     const traces = coloured(figure.traces).map((trace, index) => {

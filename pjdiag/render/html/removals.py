@@ -55,7 +55,7 @@ def model_removal_figures(result: Result) -> Iterator[Figure]:
 
 
 def _losses(rows: list[Row], length: int, unit: str) -> Figure:
-    words = [removal_words(row["removed"]) for row in rows]
+    words = [_tick(row["removed"]) for row in rows]
     traces = [_bars(index, side, words, rows) for index, side in enumerate(SIDES)]
     top = max(rows, key=lambda row: abs(row["loo_delta_nll"]))
     interval = ""
@@ -70,7 +70,7 @@ def _losses(rows: list[Row], length: int, unit: str) -> Figure:
         f"{numbers.figure(top['loo_delta_nll'], 2)}{interval}, without "
         f"{removal_words(top['removed'])}.",
         tuple(traces),
-        axes("what is removed", f"nats per {unit}", barmode="group", xaxis_tickangle=-40),
+        axes("", f"nats per {unit}", barmode="group", xaxis_tickangle=-40),
         table(rows, *COLUMNS),
         wide=True,
     )
@@ -91,6 +91,17 @@ def _bars(index: int, side: tuple[str, str, str, str], words: list[str], rows: l
     return bars(index, name, words, y, error_y=reach)
 
 
+def _tick(removed: str) -> str:
+    """Short, to stand under a bar on a phone.
+
+    >>> [_tick(name) for name in ("order:2", "sector:affine", "band:beyond", "fj:1+lc:2")]
+    ['order 2', 'affine recency', 'beyond band', 'fj:1+lc:2']
+    """
+    if "+" in removed:
+        return removed
+    return removal_words(removed).removeprefix("the ").removesuffix(" sector")
+
+
 def _arm(low: float | None, high: float | None) -> float:
     return 0.0 if low is None or high is None else float(rounded(max(0.0, high - low)))
 
@@ -101,7 +112,7 @@ def _attention(rows: list[Row], lengths: list[int]) -> Figure:
     for index, length in enumerate(lengths):
         found = {r["removed"]: r["attention_kl"] for r in rows if r["eval_length"] == length}
         y = [rounded(found.get(name)) for name in removed]
-        words = [removal_words(name) for name in removed]
+        words = [_tick(name) for name in removed]
         traces.append(bars(index, f"{numbers.count(length)} tokens", words, y))
     top = max(rows, key=lambda row: row["attention_kl"])
     return Figure(
@@ -111,8 +122,9 @@ def _attention(rows: list[Row], lengths: list[int]) -> Figure:
         f"the whole model: largest, {numbers.figure(top['attention_kl'], 2)}, without "
         f"{removal_words(top['removed'])}.",
         tuple(traces),
-        axes("what is removed", "nats", barmode="group", xaxis_tickangle=-40),
+        axes("", "nats", barmode="group", xaxis_tickangle=-40),
         table(rows, "removed", "eval_length", "attention_kl"),
+        wide=True,
     )
 
 
