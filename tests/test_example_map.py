@@ -231,3 +231,21 @@ def test_a_name_that_nobody_knows_says_what_is_near_it(tmp_path):
     text = " ".join(pjdiag(None, "inspect", str(folder), "-o", "json").stderr.split())
     assert "no adapter is for model_type 'smolm3' (near it: 'smollm3'" in text
     assert "docs/example_map" in text
+
+
+def test_what_a_strangers_map_fills_in_is_not_transformers(site, tmp_path):
+    write_map(
+        site,
+        "mine.json",
+        name="mine",
+        extends="llama",
+        model_types=["mine"],
+        partial_rotary_factor=0.5,
+    )
+    folder = llama_folder(tmp_path / "model", trained_on=96, max_position_embeddings=512)
+    done = pjdiag(site, "inspect", str(folder), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)["rows"][0]
+    assert row["rotary_dim"] == row["head_dim"] // 2
+    assert row["rotary_dim_source"] == "map mine.json"
+    assert row["rope_theta_source"] == "map mine.json"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pjdiag.adapters.config_fields import DEFAULT_SOURCE
 from pjdiag.adapters.map_files import LAST_RESORT, Stated
 from pjdiag.adapters.protocol import Adapter, Layer, Match, SkippedLayer, Sourced
 
 if TYPE_CHECKING:
     from pjdiag.adapters.architecture_map import ArchitectureMap
     from pjdiag.checkpoint.source import Checkpoint
+
+SOURCE = "defaults_source"
 
 
 class MappedAdapter:
@@ -40,7 +44,11 @@ class MappedAdapter:
         """The whole map. Raises AdapterError where it cannot be used."""
         from pjdiag.adapters.made_maps import made_map
 
-        return made_map(self.name, self.stated, shipped=self.shipped)
+        made = made_map(self.name, self.stated, shipped=self.shipped)
+        file, values = self.stated[self.name]
+        if not self.where or made.defaults_source != DEFAULT_SOURCE or SOURCE in values:
+            return made
+        return replace(made, defaults_source=f"map {file}")  # a stranger's, not transformers'
 
     @cached_property
     def reader(self) -> Adapter:

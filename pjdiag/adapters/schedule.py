@@ -115,7 +115,7 @@ def _layer_window(
         return Sourced(None, f"keys of the same chunk of {size.value} tokens ({size.source})")
     if mapped.window_layers == "all" or layer_type == SLIDING or window.value is None:
         return window
-    return Sourced(None, types.source)
+    return Sourced(None, f"no window: {layer_type} ({types.source})")
 
 
 def _window(mapped: ArchitectureMap, fields: ConfigFields) -> Sourced[int | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from pjdiag.checkpoint.gguf_file import GgufFile
 from pjdiag.checkpoint.gguf_header import Omitted
 
-_FIELDS = {
+ARCHITECTURE_FIELDS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -33,7 +33,7 @@ _FIELDS = {
 }
 """Metadata of the architecture -> field."""
 _NORM_EPS = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps"}
-_SCALING = {
+SCALING_FIELDS = {
     "factor": "factor",
     "original_context_length": "original_max_position_embeddings",
     "yarn_beta_fast": "beta_fast",
@@ -59,7 +59,7 @@ def gguf_config(file: GgufFile) -> dict[str, Any]:
         if key.startswith(f"{architecture}.") and not isinstance(value, Omitted)
     }
     config: dict[str, Any] = {"model_type": _model_type(file, stated)}
-    for key, field in _FIELDS.items():
+    for key, field in ARCHITECTURE_FIELDS.items():
         if key in stated:
             config[field] = _one(stated[key])
     if architecture in _NORM_EPS and "layer_norm_eps" in config:
@@ -127,7 +127,9 @@ def _scaling(file: GgufFile, stated: dict[str, Any]) -> dict[str, Any] | None:
     short, long = ("rope_factors_short.weight", "rope_factors_long.weight")
     prefix = "rope.scaling."
     scaling = {
-        field: stated[prefix + key] for key, field in _SCALING.items() if prefix + key in stated
+        field: stated[prefix + key]
+        for key, field in SCALING_FIELDS.items()
+        if prefix + key in stated
     }
     kind = stated.get(f"{prefix}type", "none")
     if short in file.headers and long in file.headers:

@@ -14,6 +14,7 @@ from pjdiag.adapters.protocol import (
     Sourced,
     TabulatedKernel,
 )
+from pjdiag.checkpoint.gguf_sources import own_source
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS, Mechanism, Scope, Sector
@@ -46,9 +47,15 @@ def inspect(reading: Reading) -> Result:
     Headers and configuration only: no tensor is read. A layer without a position mechanism has
     the mechanism ``none``. Frequencies are in rad per token at the stated length.
     """
-    rows = [row for layer in reading.layers for row in _layer_rows(layer)]
+    rows = [_in_own_terms(row, reading) for layer in reading.layers for row in _layer_rows(layer)]
     skipped = [Skipped(entry.index, entry.reason) for entry in reading.skipped]
     return outcome(reading, "inspect", rows, skipped, eval_length=reading.eval_length)
+
+
+def _in_own_terms(row: Row, reading: Reading) -> Row:
+    """The row with its sources as the file itself names them."""
+    sources = {name: value for name, value in row.items() if name.endswith("_source") and value}
+    return row | {n: own_source(value, reading.checkpoint) for n, value in sources.items()}
 
 
 def _layer_rows(layer: Layer) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pjdiag.adapters.protocol import Reading
+from pjdiag.checkpoint.gguf_sources import own_source
 from pjdiag.errors import UsageError
 from pjdiag.results import Result, Row, Skipped
 
@@ -40,7 +41,7 @@ def outcome(
             "adapter": reading.adapter,
             "adapter_reason": reading.match.reason,
             "train_length": reading.train_length.value,
-            "train_length_source": reading.train_length.source,
+            "train_length_source": own_source(reading.train_length.source, checkpoint),
         },
         provenance={
             "tool": "pjdiag",

@@ -57,7 +57,9 @@ def test_qwen3_slides_from_max_window_layers_on() -> None:
 def test_stated_layer_types_count_before_any_rule() -> None:
     stated = ["full_attention", "sliding_attention", "sliding_attention"]
     config = {"sliding_window": 8, "layer_types": stated, "sliding_window_pattern": 2}
-    assert windows(kinds("gemma2", config, 3)) == [None, 8, 8]
+    found = kinds("gemma2", config, 3)
+    assert windows(found) == [None, 8, 8]
+    assert found[0].window.source == "no window: full_attention (config: layer_types)"
 
 
 def test_each_architecture_has_its_own_period() -> None:

@@ -21,6 +21,7 @@ from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.checkpoint.gguf_config import llama3_divisors
 from pjdiag.checkpoint.gguf_names import FAMILIES
 from pjdiag.errors import CheckpointError
+from pjdiag.render.sentences import headline
 from tests.checkpoint.gguf_files import (
     DIM,
     HEADS,
@@ -449,3 +450,14 @@ def test_a_changed_file_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-64])
     with pytest.raises(CheckpointError, match="has changed"):
         checkpoint.read("model.norm.weight")
+
+
+def test_sources_name_the_keys_of_the_file(tmp_path: Path) -> None:
+    path = converted(tmp_path / "m.gguf", weights())
+    result = pjdiag.inspect(path)
+    row = result.rows[0]
+    assert row["num_heads_source"] == "gguf: llama.attention.head_count"
+    assert row["rope_theta_source"] == "gguf: llama.rope.freq_base"
+    assert result.checkpoint["train_length_source"] == "gguf: llama.context_length"
+    assert "config:" not in " ".join(v for n, v in row.items() if n.endswith("_source") and v)
+    assert "theta 50,000 from the GGUF header" in headline(result)

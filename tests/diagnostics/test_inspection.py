@@ -7,7 +7,8 @@ import pytest
 
 import pjdiag
 from pjdiag.checkpoint import Checkpoint
-from pjdiag.terms import Sector
+from pjdiag.render.views import view
+from pjdiag.terms import Scope, Sector
 from tests.native import full_native, random_raw, write_native
 
 
@@ -50,3 +51,10 @@ def test_two_mechanisms_make_two_rows(tmp_path):
 def test_no_mechanism_is_none(tmp_path):
     result = pjdiag.inspect(write_native(tmp_path / "m.safetensors", method="none"))
     assert [row["mechanism"] for row in result.rows] == ["none"]
+
+
+def test_the_train_length_has_a_row_with_its_source(tmp_path):
+    result = pjdiag.inspect(write_native(tmp_path / "m.safetensors", method="rope_ntk"))
+    sources = view(result, Scope.LAYER, all_rows=False)[1]
+    (line,) = [line for line in sources.lines if line[0].text == "train_length"]
+    assert line[2].text == result.checkpoint["train_length_source"]

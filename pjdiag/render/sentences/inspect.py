@@ -104,10 +104,12 @@ def _origin(source: str) -> str:
 
     >>> _origin("config: rope_parameters.rope_theta"), _origin("transformers default")
     ('from config', 'by transformers default')
+    >>> _origin("gguf: llama.rope.freq_base")
+    'from the GGUF header'
     """
     name, colon, _ = source.partition(":")
     if colon:
-        return f"from {name}"
+        return f"from {'the GGUF header' if name == 'gguf' else name}"
     return f"by {source}" if source.endswith("default") else ""
 
 

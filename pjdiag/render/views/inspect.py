@@ -33,7 +33,12 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     if unknown:
         names = ", ".join(TITLES.get(field, field).replace("\n", " ") for field in unknown)
         layers = replace(layers, note=f"unknown in every layer: {names}")
-    return [layers, _source_table(by_layer, FIELDS if all_rows else telling, all_rows)]
+    sources = _source_table(by_layer, FIELDS if all_rows else telling, all_rows)
+    length = str(result.checkpoint.get("train_length_source") or UNKNOWN_SOURCE)
+    if sources.lines and length != UNKNOWN_SOURCE:
+        line = (Cell("train_length"), Cell("all"), Cell(length))
+        sources = replace(sources, lines=(*sources.lines, line))
+    return [layers, sources]
 
 
 def layer_rows(result: Result) -> dict[int, list[Row]]:
