@@ -133,7 +133,8 @@ def gate(
             "pass CHECKPOINT, set PJDIAG_CHECKPOINT, or set checkpoint in pjdiag.toml",
         )
     if init:
-        write_starter(_read(common, checkpoint), checkpoint, policy or STARTER)
+        reading = _read(common, checkpoint)
+        write_starter(reading, checkpoint, policy or STARTER, _reading_options(common))
         return
     if policy is None:
         policy = policy_file(Path.cwd())
@@ -204,6 +205,18 @@ def _read(common: Common, checkpoint: Path) -> "Reading":
         train_length=common.train_length,
         strict=common.strict,
     )
+
+
+def _reading_options(common: Common) -> list[str]:
+    """What the checkpoint was read with, as it is typed."""
+    from pjdiag.render.text import shell_word
+
+    words = ["--allow-pickle"] if common.allow_pickle else []
+    if common.base is not None:
+        words += ["--base", shell_word(str(common.base))]
+    if common.train_length is not None:
+        words += ["--train-length", str(common.train_length)]
+    return words + (["--strict"] if common.strict else [])
 
 
 def _finish(

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,8 +57,11 @@ def refuse_own_files(specs: "list[OutputSpec]", *inputs: Path | None) -> None:
                 )
 
 
-def write_starter(reading: "Reading", checkpoint: Path, path: Path) -> None:
-    """A policy that the checkpoint fulfils; a file that is there is kept."""
+def write_starter(reading: "Reading", checkpoint: Path, path: Path, options: Sequence[str]) -> None:
+    """A policy that the checkpoint fulfils; a file that is there is kept.
+
+    ``options`` are what it took to read the checkpoint: the next command needs them too.
+    """
     from datetime import UTC, datetime
 
     from pjdiag.gate.starter import starter
@@ -68,6 +72,7 @@ def write_starter(reading: "Reading", checkpoint: Path, path: Path) -> None:
         raise UsageError(f"{visible(str(path))} is there already", "pass --policy NEW_FILE")
     text = starter(reading, datetime.now(UTC).date())
     write_file(str(path), text.encode("utf-8", "backslashreplace"))
-    print(f"Wrote {visible(str(path))}: {text.count('[[rule]]') - 2} rules.")  # noqa: T201
-    words = [shell_word(str(checkpoint)), "--policy", shell_word(str(path))]
+    rules = text.splitlines().count("[[rule]]")
+    print(f"Wrote {visible(str(path))}: {rules} rules.")  # noqa: T201
+    words = [shell_word(str(checkpoint)), *options, "--policy", shell_word(str(path))]
     print(f"Next: pjdiag gate {' '.join(words)}")  # noqa: T201

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from pjdiag.adapters import Reading
+from pjdiag.adapters.protocol import AdditiveKernel, MultiplicativeSpectrum
 from pjdiag.checkpoint.text import shown_path
 from pjdiag.diagnostics.inspection import inspect
 from pjdiag.diagnostics.mass import mass
@@ -38,13 +39,22 @@ version = 1
 # length = [2048, 32768]    # tokens, for energy, loo, probe, stability, verify and nll
 # data = "heldout.txt"      # a text for kernel and nll, relative to this file
 """
-TAIL = """\
+MORE = """\
 # More that can be asked:
+#
+# [[rule]]
+# id = "predicts"
+# metric = "nll.nll"        # nats per token; with [run] data = "heldout.txt"
+# max = 3.5
+"""
+CODES = """\
 #
 # [[rule]]
 # id = "resolves-32k"
 # metric = "probe.top1[precision=fp32, bucket=x16_32]"    # with [run] length = [32768]
 # min = 0.97
+"""
+KERNELS = """\
 #
 # [[rule]]
 # id = "order-2-unused"
@@ -52,9 +62,11 @@ TAIL = """\
 # scope = "fraction:0.9"    # of the heads; or "model", "every layer", "every head"
 # max = 1e-3
 # severity = "warning"      # reported, and the build goes on
+"""
+SUPPRESS = """\
 #
 # [[suppress]]              # accept a violation for a while
-# rule = "resolves-32k"
+# rule = "predicts"
 # reason = "the long-context run is under way"
 # expires = {expires}
 """
@@ -88,7 +100,16 @@ def starter(reading: Reading, today: date) -> str:
             said = draft.comment
         parts.append(str(draft))
     later = today.replace(year=today.year + 1, day=min(today.day, 28))
-    return "\n".join([*parts, TAIL.format(expires=later)])
+    return "\n".join([*parts, _more(reading, later)])
+
+
+def _more(reading: Reading, later: date) -> str:
+    """Rules to take up by hand, of figures that this checkpoint has."""
+    parts = [part for layer in reading.layers for part in layer.parts]
+    kernels = any(isinstance(part, AdditiveKernel) for part in parts)
+    codes = kernels or any(isinstance(part, MultiplicativeSpectrum) for part in parts)
+    chosen = [MORE, CODES if codes else "", KERNELS if kernels else ""]
+    return "".join([*chosen, SUPPRESS.format(expires=later)])
 
 
 def _passes(draft: _Draft, results: dict[str, Result], today: date) -> bool:

@@ -474,6 +474,13 @@ class TestInit:
         command = ran.out.splitlines()[-1].removeprefix("Next: pjdiag ").split()
         assert run(capsys, *command).code == 0
 
+    def test_the_next_command_keeps_what_the_checkpoint_was_read_with(self, capsys, checkpoint):
+        options = ["--allow-pickle", "--train-length", "64", "--strict"]
+        ran = run(capsys, "gate", checkpoint, "--init", *options)
+        command = ran.out.splitlines()[-1].removeprefix("Next: pjdiag ").split()
+        assert command[2:-2] == options
+        assert run(capsys, *command).code == 0
+
 
 @pytest.mark.parametrize("rich", ["1", "0"])
 def test_help_shows_square_brackets(rich: str) -> None:

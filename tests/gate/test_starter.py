@@ -58,6 +58,21 @@ def full(folder: Path) -> Path:
     return full_native(folder.with_suffix(".safetensors"), layers=2, seed=3)
 
 
+def learned(folder: Path) -> Path:
+    """A decoder whose positions are vectors of its embedding alone."""
+    config = {"model_type": "gpt2", "n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 32}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensors = {
+        "wpe.weight": np.ones((32, 16), np.float32),
+        "h.0.attn.c_attn.weight": np.ones((16, 48), np.float32),
+        "h.0.attn.c_proj.weight": np.ones((16, 16), np.float32),
+        "h.0.ln_1.weight": np.ones(16, np.float32),
+    }
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
 def zero(folder: Path) -> Path:
     raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(1))
     still = {n: v if "zeta" not in n else 0 * v for n, v in raw.items()}
@@ -90,8 +105,15 @@ def test_what_is_commented_out_is_right_too(tmp_path: Path) -> None:
         line.removeprefix("# ").removeprefix("#") for line in text[start:].splitlines()[2:]
     )
     policy = parse_policy(f"version = 1\n{examples}", "p.toml", tmp_path)
-    assert [rule.id for rule in policy.rules] == ["resolves-32k", "order-2-unused"]
+    assert [rule.id for rule in policy.rules] == ["predicts", "resolves-32k", "order-2-unused"]
     assert [each.expires for each in policy.suppressions] == [date(2029, 2, 28)]
+
+
+def test_nothing_is_suggested_that_the_checkpoint_has_no_figure_for(tmp_path: Path) -> None:
+    text = starter(pjdiag.read(learned(tmp_path / "m")), TODAY)
+    assert "nll.nll" in text
+    assert "probe.top1" not in text
+    assert "loo.prior_kl" not in text
 
 
 def test_a_hostile_path_stays_in_its_comment(tmp_path: Path) -> None:
