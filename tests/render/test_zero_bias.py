@@ -10,6 +10,7 @@ from pjdiag.render.page import page
 from pjdiag.render.sentences import headline, next_command
 from pjdiag.render.views import view
 from pjdiag.terms import Scope, Sector
+from tests.models.patched import plain
 from tests.native import random_raw, write_native
 from tests.render.results import energy_result, mass_result, rotary_result, stability_result
 
@@ -47,6 +48,19 @@ def test_rotary_channels_beside_it_keep_their_table() -> None:
 def test_one_layer_with_mass_is_no_zero_bias() -> None:
     (table,) = view(mass_result({**ZERO, "affine": [1.0]}), Scope.MODEL, all_rows=False)
     assert [header.title for header in table.headers][2] == "share"
+
+
+def test_loo_says_that_there_is_nothing_to_remove() -> None:
+    model = pjdiag.live(pjdiag.patch(plain("llama"), train_length=64))
+    result = pjdiag.loo(model)
+    assert headline(result) == (
+        "The position bias is zero until it is trained: removing any of it changes nothing"
+    )
+    (table,) = view(result, Scope.HEAD, all_rows=False)
+    assert [line[1].text for line in table.lines] == ["sector:fj", "sector:affine", "sector:lc"]
+    assert next_command(result) == ""
+    assert len(view(result, Scope.MODEL, all_rows=True)[0].lines) == len(result.at(Scope.MODEL))
+    assert headline(pjdiag.loo(model, order=1)).endswith("nothing measurable")
 
 
 def test_stability_says_that_nothing_grows() -> None:

@@ -8,6 +8,7 @@ from pjdiag.render.sentences import model_loo
 from pjdiag.render.sentences._common import about
 from pjdiag.render.sentences._removals import removal_words
 from pjdiag.render.text import listed
+from pjdiag.render.views.loo import is_zero
 from pjdiag.render.views.model_loo import of_a_model
 from pjdiag.results import Result, Row
 
@@ -27,6 +28,8 @@ def headline(result: Result) -> str:
 
 def sentence(place: Place) -> str:
     """What the removal does to the attention prior at the longest length."""
+    if is_zero(place):
+        return "the position bias is zero until it is trained: removing any of it changes nothing"
     length = max(row["eval_length"] for row in place.rows)
     rows = {str(row["removed"]): row for row in place.rows if row["eval_length"] == length}
     at = f"at {numbers.count(length)} tokens"

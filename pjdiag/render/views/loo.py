@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, places, split_to_fit
@@ -28,8 +29,23 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     lengths = sorted({row["eval_length"] for row in result.rows})
     if not lengths:
         return []
+    if found and not all_rows and is_zero(found[0]):
+        return [_zero_table(found[0], lengths, result)]
     detailed, compact = (found, []) if all_rows else split_to_fit(found, _line_count)
     return [_removal_table(detailed, lengths, result), _scope_table(compact, lengths[-1])]
+
+
+def is_zero(place: Place) -> bool:
+    """Whether all of a bias was removed, sector by sector, and nothing of it was there."""
+    whole = any(str(row["removed"]).startswith("sector:") for row in place.rows)
+    return whole and not any(row["prior_kl"] or row["loo_delta_mse"] for row in place.rows)
+
+
+def _zero_table(place: Place, lengths: Sequence[int], result: Result) -> Table:
+    """The sectors of the whole: every line below them is zero too."""
+    sectors = [row for row in place.rows if str(row["removed"]).startswith("sector:")]
+    made = _removal_table([replace(place, rows=tuple(sectors))], lengths, result)
+    return replace(made, note="a bias that is zero has nothing to remove")
 
 
 def _removal_table(found: Sequence[Place], lengths: Sequence[int], result: Result) -> Table:
