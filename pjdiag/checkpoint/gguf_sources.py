@@ -21,10 +21,11 @@ KEYS: dict[str, tuple[str, ...]] = {
     **{field: (f"rope.scaling.{key}",) for key, field in SCALING_FIELDS.items()},
     **OTHERS,
 }
-FACTORS = frozenset(
-    ("rope_scaling", "rope_type", "short_factor", "long_factor", "low_freq_factor")
-    + ("high_freq_factor", *SCALING_FIELDS.values())
-)
+FACTORS = {
+    *("rope_scaling", "rope_type", "short_factor", "long_factor"),
+    *("low_freq_factor", "high_freq_factor"),
+    *SCALING_FIELDS.values(),
+}
 """Fields that follow from ``rope_freqs`` or ``rope_factors_*`` where no key states them."""
 FIELD = re.compile(r"config: (?:[a-z_]+\.)*([a-z_0-9]+)")
 
