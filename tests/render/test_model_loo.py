@@ -185,3 +185,10 @@ def test_a_layer_is_named() -> None:
 
 def test_a_notebook_shows_it() -> None:
     assert "What removing a part does to the loss" in fragment(made({"order:0": COSTLY}, layers=2))
+
+
+def test_the_loss_that_the_changes_are_of_is_under_the_table() -> None:
+    table = view(made({"order:1": COSTLY}, whole_nll={"128": 3.125}), Scope.MODEL, False)[0]
+    assert table.note.startswith("with every part the loss is 3.12; in nats per token")
+    without = view(made({"order:1": COSTLY}), Scope.MODEL, False)[0]
+    assert without.note.startswith("in nats per token")

@@ -31,12 +31,12 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     detailed, compact = (found, []) if all_rows else split_to_fit(found, lambda p: len(p.rows))
     unit = str(result.provenance.get("unit") or "token")
     return [
-        _loss_table(detailed, unit) if losses else _attention_table(detailed),
+        _loss_table(detailed, unit, result) if losses else _attention_table(detailed),
         _scope_table(compact, "loo_delta_nll" if losses else "attention_kl"),
     ]
 
 
-def _loss_table(found: Sequence[Place], unit: str) -> Table:
+def _loss_table(found: Sequence[Place], unit: str, result: Result) -> Table:
     lengths = _lengths(found)
     headers = (
         *_keys(lengths),
@@ -62,7 +62,19 @@ def _loss_table(found: Sequence[Place], unit: str) -> Table:
     )
     if any(cell.text.startswith((f"<{TINY}", "within")) for line in lines for cell in line):
         note += f"; <{TINY} is rounding, of either sign"
-    return Table(_title(lengths, "loss"), headers, tuple(lines), note)
+    return Table(_title(lengths, "loss"), headers, tuple(lines), _whole(result, lengths) + note)
+
+
+def _whole(result: Result, lengths: Sequence[int]) -> str:
+    """The loss that the changes are of."""
+    stated = result.provenance.get("whole_nll") or {}
+    known = [(length, stated.get(str(length))) for length in lengths]
+    told = [
+        f"{numbers.figure(loss)}" + (f" at {numbers.count(length)}" if len(lengths) > 1 else "")
+        for length, loss in known
+        if loss is not None
+    ]
+    return f"with every part the loss is {', '.join(told)}; " if told else ""
 
 
 def _attention_table(found: Sequence[Place]) -> Table:
