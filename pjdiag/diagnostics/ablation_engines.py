@@ -73,9 +73,9 @@ def ablation_engine(engine: Engine, starts: Collection[int]) -> AblationEngine:
 
 
 def estimated(
-    engine: AblationEngine, text: Text, plans: Sequence[WindowPlan], passes: int
+    engine: AblationEngine, text: Text, plans: Sequence[WindowPlan], passes: Mapping[int, int]
 ) -> Estimate:
-    """Time and memory of ``passes`` over every window.
+    """Time and memory of ``passes`` over every window, by its length.
 
     Raises UsageError where the memory is not there.
     """
@@ -85,7 +85,9 @@ def estimated(
         own = engine.memory(plan)
         require_memory(own, plan.length * plan.batch, available)
         needed = max(needed, own)
-    repeated = [WindowPlan(plan.length, plan.windows * passes, plan.batch) for plan in plans]
+    repeated = [
+        WindowPlan(plan.length, plan.windows * passes[plan.length], plan.batch) for plan in plans
+    ]
 
     def once(length: int) -> None:
         engine.whole(window_tokens(text, np.zeros((1, 2), dtype=np.int64), length), _nobody)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -40,7 +40,6 @@ class Target:
 
     def changes(
         self,
-        parts: Mapping[int, LayerParts],
         length: int,
         of_layer: Callable[[ModelRemoval, int], LayerChange],
         control_seed: int | None = None,
@@ -51,8 +50,6 @@ class Target:
         """
         made = {}
         for index in self.layers:
-            if not self.removal.touches(parts[index]):
-                continue  # at this length its frequencies are in other bands
             change = of_layer(self.removal, index)
             if control_seed is not None:
                 change = _control(change, [control_seed, length, index], self.removal.name)

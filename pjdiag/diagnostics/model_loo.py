@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from pjdiag.adapters.protocol import Reading
@@ -12,11 +12,12 @@ from pjdiag.diagnostics.ablation_engines import ablation_engine, estimated
 from pjdiag.diagnostics.ablation_parts import ABSOLUTE, LayerParts, layer_parts, removals
 from pjdiag.diagnostics.ablation_targets import targets
 from pjdiag.diagnostics.heads import layers_in_words
+from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.learned_positions import learned_positions
 from pjdiag.diagnostics.ledger import Ledger
 from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
-from pjdiag.diagnostics.model_loo_rows import QUERIES, LengthRun, length_rows
+from pjdiag.diagnostics.model_loo_rows import QUERIES, LengthRun, length_rows, whole_loss
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
 from pjdiag.diagnostics.run_cost import number_of_weights
@@ -98,16 +99,19 @@ def model_leave_one_out(
     """
     require_choice(scope, Scope, "scope")
     scope = Scope(scope)
-    parts = layer_parts(reading)
-    chosen = removals(parts, order, remove)
-    wanted = targets(parts, chosen, scope, layer, head)
+    asked = _asked(reading, lengths)
+    by_length = _by_length(reading, asked)
+    chosen = removals(_all(by_length), order, remove)
+    wanted = {
+        length: targets(parts, chosen, scope, layer, head) for length, parts in by_length.items()
+    }
     model = engine(reading, allow_pickle=allow_pickle)
     text = model.text(data)
-    asked = lengths or [min(require_train_length(reading), LONGEST_DEFAULT)]
-    spans, _ = chosen_lengths(asked, max(asked), text, learned_positions(reading))
+    spans, _ = chosen_lengths(asked, asked[-1], text, learned_positions(reading))
     starts = {length: text_windows(text, length, stride, windows) for length in spans}
     weights = number_of_weights(reading)
     plans = [window_plan(length, len(starts[length]), batch, weights) for length in spans]
+    parts = _richest(by_length)
     warnings = [OVERLAP] if stride is not None and stride < max(spans) else []
     skipped = [
         *(Skipped(entry.index, entry.reason) for entry in reading.skipped),
@@ -126,15 +130,18 @@ def model_leave_one_out(
         "precision": "float32",
     }
     kept = Ledger() if ledger is None else ledger
-    running = ablation_engine(model, {target.first for target in wanted})
-    passes = 1 + (2 * len(wanted) if running.predicts else 0)
+    running = ablation_engine(model, {each.first for found in wanted.values() for each in found})
+    passes = {
+        length: 1 + (2 * len(found) if running.predicts else 0) for length, found in wanted.items()
+    }
+    used = [plan for plan in plans if wanted[plan.length]]
     kept.begin(
         {
             "checkpoint": reading.checkpoint.digest(),
             "train_length": reading.train_length.value,
             **settings,
         },
-        passes * sum(-(-plan.windows // plan.batch) for plan in plans),
+        sum(passes[plan.length] * -(-plan.windows // plan.batch) for plan in used),
     )
     warnings += _bands_left_out(parts)
     if not running.predicts:
@@ -143,12 +150,19 @@ def model_leave_one_out(
         warnings.append(SINKS)
     bad = MeasuredLoss(reading, model, text, attention=False).bad_weights()
     runs = []
-    if wanted and not bad:
-        announce(estimated(running, text, plans, passes))
-        steps = Steps(progress, passes * sum(plan.windows * cost(plan.length) for plan in plans))
+    if used and not bad:
+        announce(estimated(running, text, used, passes))
+        weight = sum(passes[plan.length] * plan.windows * cost(plan.length) for plan in used)
+        steps = Steps(progress, weight)
         runs = [
-            LengthRun(plan, starts[plan.length], _at(reading, plan.length), wanted, seed)
-            for plan in plans
+            LengthRun(
+                plan,
+                starts[plan.length],
+                {each.layer.index: each for each in by_length[plan.length]},
+                wanted[plan.length],
+                seed,
+            )
+            for plan in used
         ]
         with kept.stoppable():
             for run in runs:
@@ -160,12 +174,47 @@ def model_leave_one_out(
             skipped += everywhere(reading, f"the model overflows at {run.plan.length} tokens")
         rows += found.rows
         warnings += found.warnings
-    return kept.finish(outcome(reading, "loo", rows, [*skipped, *bad], warnings, **settings))
+    whole = {str(run.plan.length): whole_loss(run, kept) for run in runs}
+    return kept.finish(
+        outcome(reading, "loo", rows, [*skipped, *bad], warnings, **settings, whole_nll=whole)
+    )
 
 
-def _at(reading: Reading, length: int) -> dict[int, LayerParts]:
-    """The layers' parts at the frequencies of this length."""
-    return {each.layer.index: each for each in layer_parts(at_length(reading, length))}
+def known_removals(reading: Reading, lengths: Sequence[int] | None = None) -> list[str]:
+    """Names of all single removals that ``model_leave_one_out`` has at ``lengths``.
+
+    Raises UsageError for lengths that are none.
+    """
+    if lengths or reading.train_length.value is not None:
+        parts = _all(_by_length(reading, _asked(reading, lengths)))
+    else:
+        parts = layer_parts(reading)
+    return [removal.name for removal in removals(parts, None, None)]
+
+
+def _asked(reading: Reading, lengths: Sequence[int] | None) -> tuple[int, ...]:
+    if lengths:
+        return check_lengths(lengths)
+    return (min(require_train_length(reading), LONGEST_DEFAULT),)
+
+
+def _by_length(reading: Reading, lengths: Sequence[int]) -> dict[int, list[LayerParts]]:
+    """What each layer has at each length, whose frequencies may be in other bands."""
+    return {length: layer_parts(at_length(reading, length)) for length in lengths}
+
+
+def _all(by_length: Mapping[int, Sequence[LayerParts]]) -> list[LayerParts]:
+    return [each for parts in by_length.values() for each in parts]
+
+
+def _richest(by_length: Mapping[int, Sequence[LayerParts]]) -> list[LayerParts]:
+    """Each layer at the first length at which it has something to remove, or the first of all."""
+    found: dict[int, LayerParts] = {}
+    for each in _all(by_length):
+        earlier = found.setdefault(each.layer.index, each)
+        if not earlier.mechanisms:
+            found[each.layer.index] = each if each.mechanisms else earlier
+    return list(found.values())
 
 
 def _bands_left_out(parts: Sequence[LayerParts]) -> list[str]:

@@ -116,7 +116,7 @@ class LengthRun:
         whole: list[float],
     ) -> list[float] | None:
         seed = self.seed if kind == CONTROL else None
-        changes = target.changes(self.parts, self.plan.length, self._change, seed)
+        changes = target.changes(self.plan.length, self._change, seed)
         if not changes:
             return None
         if all(change.nothing for change in changes.values()):
@@ -162,6 +162,13 @@ def length_rows(run: LengthRun, ledger: Ledger) -> LengthRows:
         shared = {"removed": target.removal.name, "eval_length": run.plan.length, "tokens": tokens}
         rows.append(target.group.row(**{**BLANK, **shared, **figures}))
     return LengthRows(rows, warnings)
+
+
+def whole_loss(run: LengthRun, ledger: Ledger) -> float | None:
+    """Mean loss of the model as it is over the finished windows; None where there is none."""
+    found = [ledger.figures[f"{name}/whole"]["losses"] for name, _ in _finished(run, ledger)]
+    known = [_array(losses) for losses in found if losses is not None]
+    return float(np.concatenate(known).mean()) if known else None
 
 
 def _finished(run: LengthRun, ledger: Ledger) -> list[tuple[str, NDArray[np.int64]]]:

@@ -41,11 +41,9 @@ def loo_on_data(
     Raises UsageError where even the fewest windows would take longer than ``LONGEST`` seconds,
     and what ``model_leave_one_out`` raises.
     """
-    from pjdiag.diagnostics.ablation_parts import layer_parts, removals
-    from pjdiag.diagnostics.model_loo import model_leave_one_out
+    from pjdiag.diagnostics.model_loo import known_removals, model_leave_one_out
 
-    known = [removal.name for removal in removals(layer_parts(reading), None, None)]
-    chosen = [name for name in known if not name.startswith(SINGLE)]
+    chosen = [name for name in known_removals(reading) if not name.startswith(SINGLE)]
     given: dict[str, Any] = {"remove": chosen or None, "seed": seed, "allow_pickle": allow_pickle}
     needed = 0.0
     for windows in WINDOWS:

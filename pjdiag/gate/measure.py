@@ -127,7 +127,7 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
         settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
     if name == LOO_ON_DATA:
         settings["scope"] = _finest(rules)
-        settings["remove"] = _removals(reading, rules)
+        settings["remove"] = _removals(reading, run.length, rules)
     if name == "kernel":
         settings["controls"] = any("control" in rule.metric.named for rule in rules)
     if "data" in settings and name not in WITH_LENGTHS and run.length:
@@ -175,15 +175,17 @@ def _finest(rules: Sequence[Rule]) -> Scope:
     return Scope.LAYER if any(map(_by_place, rules)) else Scope.MODEL
 
 
-def _removals(reading: Reading, rules: Sequence[Rule]) -> list[str] | None:
+def _removals(
+    reading: Reading, lengths: Sequence[int] | None, rules: Sequence[Rule]
+) -> list[str] | None:
     """The parts that the rules name and the model has; None for all of them.
 
     A part that it does not have makes its rule inconclusive, and no error of the run.
     """
-    from pjdiag.diagnostics.ablation_parts import layer_parts, removals
+    from pjdiag.diagnostics.model_loo import known_removals
 
     named = {rule.metric.named.get("removed") for rule in rules}
-    known = [removal.name for removal in removals(layer_parts(reading), None, None)]
+    known = known_removals(reading, lengths)
     wanted = [
         str(each) for each in named if each is not None and set(str(each).split("+")) <= {*known}
     ]

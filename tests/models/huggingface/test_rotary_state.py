@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from pjdiag.models.ablated_transformers import ablated
 from pjdiag.models.huggingface import execution
+from pjdiag.models.running import RunningAttention
 from tests.models.huggingface.tiny import VOCABULARY, Tiny, output
 
 IDS = np.random.default_rng(0).integers(3, VOCABULARY, (2, 301))
@@ -40,7 +42,7 @@ ADAPTING = {
     "longrope": Tiny("LlamaConfig", "LlamaForCausalLM", {**GROUPS, "rope_parameters": LONGROPE}),
     "by_type": Tiny("Gemma3TextConfig", "Gemma3ForCausalLM", GEMMA),
 }
-PASSES = {
+PASSES: dict[str, Callable[[Any], np.ndarray]] = {
     "losses": lambda model: execution.losses(model, IDS[:, : SHORT + 1]),
     "parts_of_the_head": lambda model: execution.losses(model, IDS[:, : SHORT + 1], 1),
     "next": lambda model: execution.next_log_probabilities(model, IDS[:, :SHORT], IDS[:, :9]),
@@ -50,7 +52,7 @@ PASSES = {
 
 
 def queries(model: Any) -> np.ndarray:
-    found = {}
+    found: dict[int, RunningAttention] = {}
     execution.run(model, IDS[:, :SHORT], None, found.__setitem__)
     return torch.stack([seen.queries for seen in found.values()]).numpy()
 
