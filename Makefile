@@ -4,6 +4,7 @@
 # make docs     write the generated parts of the documentation again
 # make gate     the shipped samples against the policies beside them
 # make bench    ratios against named peers
+# make fuzz     damaged files of every kind, against every reader; another seed each day
 # make samples  train the shipped samples again, into runs/
 # make nightly  benchmarks, and the suite with long tests and many more random cases
 # make wheel    the wheel, into dist/
@@ -17,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: browser demo test lint docs docs-check gate bench samples nightly wheel clean
+.PHONY: browser demo test lint docs docs-check gate bench fuzz samples nightly wheel clean
 
 demo: $(VENV)/.static
 	$(BIN)/pjdiag mass
@@ -57,11 +58,14 @@ bench: $(VENV)/.whole
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/loss.py
 
+fuzz: $(VENV)/.whole
+	$(BIN)/python benchmarks/fuzz.py all --cases 2000 --seed $$(date +%Y%j) --workers 2
+
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full
 	$(BIN)/pjdiag train --sample patched-llama -o runs/patched_llama
 
-nightly: $(VENV)/.whole bench
+nightly: $(VENV)/.whole bench fuzz
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --hypothesis-profile nightly
 
 wheel: $(VENV)/.whole
