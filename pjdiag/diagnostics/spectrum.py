@@ -31,6 +31,7 @@ from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.diagnostics.spectrum_rows import HeadSpectrum, spectrum_rows
 from pjdiag.diagnostics.token_data import Data
+from pjdiag.diagnostics.windowed_bands import windowed_bands
 from pjdiag.results import Result, Skipped
 from pjdiag.terms import Mechanism
 
@@ -66,7 +67,9 @@ def spectrum(
     Rows: a band (``channel`` and ``jet_order`` null; by order as well where there are jets), and
     a channel at an order. Where the heads of a scope have different frequencies its rows are by
     equal ``inv_freq``, ``channel`` null. A channel that does not turn is ``beyond``, its
-    wavelength null. Where frequencies are unknown, band and wavelength are null.
+    wavelength null. Where frequencies are unknown, band and wavelength are null. Layers with a
+    window below L are counted against L too; the provenance has ``windowed``: what share of their
+    mass does not turn within their window.
 
     With ``data`` (a text, or a ``.npy`` file of token ids ``[N]`` or ``[N, T]``, -1 for padding)
     the model runs over at most ``windows`` windows of ``length`` tokens (default: L, at most
@@ -98,6 +101,7 @@ def spectrum(
         (*_left_out(sound, measured), *_without_rotation(reading), *problems),
         (*sound.warnings, *_warnings(reading, measured), *(norms.warnings if norms else ())),
         eval_length=reading.eval_length,
+        windowed=windowed_bands(reading, items),
         **(norms.provenance if norms else {}),
     )
 

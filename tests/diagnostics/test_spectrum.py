@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pjdiag
 from pjdiag.adapters import ChannelSpectrum, Loaded, MultiplicativeSpectrum, Reading, Sourced
 from pjdiag.diagnostics.spectrum_rows import band_of, wavelength
+from pjdiag.render.sentences import headline
 from pjdiag.terms import Mechanism, Sector
 from tests.diagnostics.kernels import DATA
 from tests.native import full_native, random_raw, write_native
@@ -250,3 +251,22 @@ def test_a_band_is_what_its_definition_says(inv_freq, length, reverse):
     assert wavelength(inv_freq) == turn
     wanted = "local" if turn < 16 else "beyond" if length is not None and turn > length else "mid"
     assert found == wanted
+
+
+def test_a_layer_that_sees_less_than_the_train_length_is_told_apart(tmp_path):
+    slow, fast = math.pi / 32, math.pi / 2
+    parts = part([fast, slow, 0.0], [[[2.0], [3.0], [1.0]], [[2.0], [3.0], [1.0]]])
+    reading = reading_of(tmp_path, [parts], [parts], [parts])
+    layers = [
+        replace(layer, window=Sourced(window, "test"))
+        for layer, window in zip(reading.layers, (None, 16, 128), strict=True)
+    ]
+    result = pjdiag.spectrum(replace(reading, layers=tuple(layers)))
+    assert result.provenance["windowed"] == [
+        {"window": 16, "layers": [1], "not_within": pytest.approx(4 / 6)}
+    ]
+    assert headline(result).endswith(
+        "; 1 layer sees 16 tokens only, within which 67% of its mass does not turn once"
+    )
+    assert "sees" not in headline(result.restricted(layer=0))
+    assert pjdiag.spectrum(reading).provenance["windowed"] == []

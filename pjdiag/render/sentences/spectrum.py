@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title
-from pjdiag.render.sentences._common import about
+from pjdiag.render.sentences._common import about, plural
 from pjdiag.render.text import listed
 from pjdiag.render.views.spectrum import UNKNOWN_BAND, bands, channels
 from pjdiag.results import Result
-from pjdiag.terms import Band
+from pjdiag.terms import Band, Scope
 
 WORDS = {
     Band.LOCAL.value: "in less than 16 tokens",
@@ -21,7 +22,8 @@ WORDS = {
 
 def headline(result: Result) -> str:
     """The sentence about the coarsest scope that has rows."""
-    return about(result, partial(sentence, result.checkpoint.get("train_length")))
+    said = about(result, partial(sentence, result.checkpoint.get("train_length")))
+    return "; ".join([said, *_windowed(result)])
 
 
 def sentence(train_length: int | None, place: Place) -> str:
@@ -50,6 +52,20 @@ def sentence(train_length: int | None, place: Place) -> str:
     if None not in shares:
         text += f"; on the data {listed(numbers.percent(share) for share in shares)}"
     return text if train_length is not None else f"{text}; the training length is unknown"
+
+
+def _windowed(result: Result) -> Iterator[str]:
+    """Layers that see less than the training length: a band of it says too much of them."""
+    if not result.at(Scope.MODEL):
+        return
+    for entry in result.provenance.get("windowed") or ():
+        count, share = len(entry["layers"]), entry["not_within"]
+        if share is not None:
+            one = count == 1
+            see = f"{count} {plural('layer', count)} {'sees' if one else 'see'}"
+            of = f"{numbers.percent(share)} of {'its' if one else 'their'} mass"
+            tokens = numbers.count(entry["window"])
+            yield f"{see} {tokens} tokens only, within which {of} does not turn once"
 
 
 def _length(train_length: int | None) -> str:
