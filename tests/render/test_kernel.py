@@ -134,3 +134,35 @@ def test_total_and_residual_stay_where_groups_are_left_out() -> None:
     table = shown(result("kernel", [*kernel_result().rows[:3], *fit]))["Sector fit (medians)"]
     assert [line[0].text for line in table.lines][-2:] == ["total", "residual"]
     assert table.hidden > 30
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "shown_as"),
+    [
+        ("rapidity_recency", 1024.0, ">=1,024"),
+        ("rapidity_recency", 0.5, "<=0.500"),
+        ("rapidity_recency", 11.0, "11.0"),
+        ("damped", 4 * 60.0, ">=240"),
+        ("damped", 239.0, "239"),
+        ("step", 240.0, "240"),
+    ],
+)
+def test_a_scale_at_the_end_of_its_search_is_a_bound(
+    shape: str, scale: float, shown_as: str
+) -> None:
+    where = scope(0, 0)
+    shared = {"side": "past", "shape": shape}
+    rows = [row("kernel", where, **shared, r2=0.9, preferred=1.0, fitted_scale=scale)]
+    made = result("kernel", rows, provenance={"length": 64, "skip_first": 4})
+    for table in view(made, Scope.HEAD, all_rows=False)[:2]:
+        at = titles(table).index("scale (tokens)")
+        assert texts(table)[0][at].strip() == shown_as
+        assert ("at the end of the range" in table.note) == (shown_as[0] in "<>")
+
+
+def test_a_window_ends_the_search_earlier() -> None:
+    shared = {"side": "past", "shape": "damped", "r2": 0.9, "preferred": 1.0, "fitted_scale": 64.0}
+    rows = [row("kernel", scope(layer, 0), **shared) for layer in (0, 1)]
+    windows = {"length": 64, "skip_first": 4, "sliding_windows": {"1": 16}}
+    table = view(result("kernel", rows, provenance=windows), Scope.HEAD, all_rows=False)[1]
+    assert [line[3].strip() for line in texts(table)] == ["64.0", ">=64.0"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from pjdiag.diagnostics.compact_shapes import LONGEST_DECAY, RAPIDITY_SCALES, SHORTEST_DECAY
 from pjdiag.diagnostics.kernel_terms import SHAPE_TITLES, Control, Shape, Side
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, places
@@ -12,6 +15,8 @@ from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
 MEDIAN = "median"
+AT_END = 1e-3
+"""How near to an end of the search, relatively, a scale counts as lying on it."""
 SUMS = ("total", "residual")
 """Groups of the sector fit that stand last, and stay where others are left out."""
 PERCENTILES = ("p10", MEDIAN, "p90")
@@ -26,6 +31,37 @@ GROUPS_NOTE = (
 )
 
 
+@dataclass(frozen=True)
+class ScaleEnds:
+    """Between which scales each shape is fitted: at an end the figure is a bound."""
+
+    lags: int | None
+    """Of the kernel; None: not stated."""
+
+    @classmethod
+    def of(cls, result: Result, place: Place) -> ScaleEnds:
+        """Those of a scope; a layer with a window has no more lags than that."""
+        length = result.provenance.get("length")
+        if not isinstance(length, int):
+            return cls(None)
+        lags = length - (result.provenance.get("skip_first") or 0)
+        windows = result.provenance.get("sliding_windows") or {}
+        layer = place.rows[0].get("layer") if place.rows else None
+        return cls(min(lags, windows.get(str(layer)) or lags))
+
+    def cell(self, shape: Shape | None, scale: float | None) -> Cell:
+        """The scale, marked where it is the shortest or the longest that is searched."""
+        if scale is None or shape in (None, Shape.STEP):
+            return _optional(scale)
+        shown = figure_cell(scale)
+        low, high = SHORTEST_DECAY, LONGEST_DECAY * (self.lags or math.inf)
+        if shape == Shape.RAPIDITY:
+            low, high = min(RAPIDITY_SCALES), max(RAPIDITY_SCALES)
+        if scale >= high * (1 - AT_END):
+            return replace(shown, text=f">={shown.text}")
+        return replace(shown, text=f"<={shown.text}") if scale <= low * (1 + AT_END) else shown
+
+
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     """Shapes and sectors of the coarsest scope, then a line for each finer one, then the curve.
 
@@ -38,8 +74,8 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
         where = f", {side} side" if len(_sides(result.rows)) > 1 else ""
         here = [_of_side(place, side) for place in found]
         first = here[0]
-        made.append(_shape_table(first, where))
-        made.append(_scope_table([place for place in here if place.rows], where))
+        made.append(_shape_table(first, where, ScaleEnds.of(result, first)))
+        made.append(_scope_table([place for place in here if place.rows], where, result))
         fitted = any(row["group"] is not None for row in first.rows)
         if fitted and (all_rows or len(here) == 1):
             made.append(_group_table(first, where))
@@ -83,7 +119,7 @@ def _controls(rows: Iterable[Row]) -> list[str]:
     return [control.value for control in Control if control.value in present]
 
 
-def _shape_table(place: Place, where: str) -> Table:
+def _shape_table(place: Place, where: str, ends: ScaleEnds) -> Table:
     rows, controls = place.rows, _controls(place.rows)
     lone = place.scope == Scope.HEAD
     spread = place.scope == Scope.MODEL
@@ -105,7 +141,7 @@ def _shape_table(place: Place, where: str) -> Table:
                 bare_share(value(rows, "r2", statistic, shape=shape.value))
                 for statistic in (PERCENTILES if spread else (MEDIAN,))
             ),
-            _optional(value(rows, "fitted_scale", shape=shape.value)),
+            ends.cell(shape, value(rows, "fitted_scale", shape=shape.value)),
             figure_cell(value(rows, "bic", shape=shape.value))
             if lone
             else bare_share(value(rows, "preferred", shape=shape.value)),
@@ -118,7 +154,8 @@ def _shape_table(place: Place, where: str) -> Table:
         if value(rows, "r2", shape=shape.value) is not None
     ]
     of = "the kernel" if lone else f"the kernels of the {place.label}'s heads"
-    return Table(f"Shapes of {of}{where}", headers, tuple(lines), SHAPES_NOTE)
+    note = SHAPES_NOTE + _told_ends(lines)
+    return Table(f"Shapes of {of}{where}", headers, tuple(lines), note)
 
 
 def _group_table(place: Place, where: str) -> Table:
@@ -151,7 +188,7 @@ def _group_table(place: Place, where: str) -> Table:
     return Table(f"Sector fit{median}{where}", headers, tuple(lines), GROUPS_NOTE, last=whole)
 
 
-def _scope_table(found: Sequence[Place], where: str) -> Table:
+def _scope_table(found: Sequence[Place], where: str, result: Result) -> Table:
     headers = (
         Header("scope", key=True),
         Header("best shape"),
@@ -166,12 +203,13 @@ def _scope_table(found: Sequence[Place], where: str) -> Table:
     for place in found:
         best = best_shape(place.rows)
         name = None if best is None else best.value
+        ends = ScaleEnds.of(result, place)
         lines.append(
             (
                 Cell(place.label),
                 text_cell(None if best is None else SHAPE_TITLES[best]),
                 bare_share(value(place.rows, "r2", shape=name)),
-                _optional(value(place.rows, "fitted_scale", shape=name)),
+                ends.cell(best, value(place.rows, "fitted_scale", shape=name)),
                 figure_cell(value(place.rows, "range")),
                 *(
                     bare_share(value(place.rows, column))
@@ -183,7 +221,12 @@ def _scope_table(found: Sequence[Place], where: str) -> Table:
         "medians over heads; decaying: share of heads; lag share: variance of K over that of the "
         "logits less row effects; first positions: attention on what K leaves out"
     )
-    return Table(f"Kernels by scope{where}", headers, tuple(lines), note)
+    return Table(f"Kernels by scope{where}", headers, tuple(lines), note + _told_ends(lines))
+
+
+def _told_ends(lines: Iterable[Sequence[Cell]]) -> str:
+    marked = any(cell.text.startswith((">=", "<=")) for line in lines for cell in line)
+    return "; >= and <=: at the end of the range that is searched" if marked else ""
 
 
 def _curve_table(place: Place, where: str) -> Table:
