@@ -363,3 +363,9 @@ def test_a_stopped_run_goes_on(checkpoint: Path, text: Path) -> None:
     assert again.rows == whole.rows
     with pytest.raises(UsageError, match="seed differ"):
         pjdiag.loo(checkpoint, text, ledger=Ledger(reread), **{**settings, "seed": 4})
+
+
+def test_the_loss_with_every_part_is_stated(checkpoint: Path, text: Path) -> None:
+    result = pjdiag.loo(checkpoint, text, order=1, lengths=[LENGTH], windows=WINDOWS)
+    expected = float(losses(load_model(load(checkpoint))).mean())
+    assert result.provenance["whole_nll"] == {str(LENGTH): pytest.approx(expected, abs=1e-6)}
