@@ -281,7 +281,7 @@ def test_other_diagnostics_of_a_live_model(tmp_path: Path) -> None:
     figures = [[row["nll"] for row in result.rows] for result in (live, stored)]
     assert figures[0] == pytest.approx(figures[1], rel=1e-6)  # of its own attention
     assert pjdiag.kernel(model, tmp_path / "ids.npy", LENGTH, controls=False).rows
-    with pytest.raises(AdapterError, match="taken out of native"):
+    with pytest.raises(AdapterError, match="not taken out of a model in memory"):
         pjdiag.loo(model, data=tmp_path / "ids.npy")
     np.save(tmp_path / "few.npy", some_ids()[0])
     assert pjdiag.kernel(OwnPositions(), tmp_path / "few.npy", controls=False).rows
