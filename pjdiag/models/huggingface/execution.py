@@ -25,6 +25,9 @@ from pjdiag.models.running import Observer
 HEAD_ELEMENTS = 2**26
 """Logits ``[tokens, V]`` that are in memory at once, where the model lets its head be split."""
 
+BIDIRECTIONAL = ("bert-generation", "xlnet")
+"""Kinds that see later tokens, beside those that transformers has for masked ones."""
+
 
 def prepared(model: Any) -> Any:
     """``model`` behind the observed attention, where it uses transformers' interface at all."""
@@ -112,17 +115,18 @@ def vocabulary(model: Any) -> int:
 def predicts_next(model: Any) -> bool:
     """Whether ``model`` is causal and has a language modelling head.
 
-    The kinds that also fill in masked tokens are causal where their configuration says decoder.
+    BERT's kin has such heads as well, and is causal where its configuration says so.
     """
     from transformers import MODEL_FOR_MASKED_LM_MAPPING
 
     config = model.config
-    fills_in = type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    kin = type(config) in MODEL_FOR_MASKED_LM_MAPPING or config.model_type in BIDIRECTIONAL
+    said = any(getattr(config, flag, False) for flag in ("is_decoder", "causal"))
     return (
         model.get_output_embeddings() is not None
         and bool(model.can_generate())
         and not getattr(config, "is_encoder_decoder", False)
-        and not (fills_in and not getattr(config, "is_decoder", False))
+        and (said or not kin)
     )
 
 
