@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,13 @@ class _Gate(ModuleType):
         from pjdiag.gate.checking import gate
 
         return gate(*arguments, **options)
+
+    @property
+    def __signature__(self) -> Signature:
+        """That of the function, for who asks what it takes."""
+        from pjdiag.gate.checking import gate
+
+        return signature(gate)
 
 
 sys.modules[__name__].__class__ = _Gate
