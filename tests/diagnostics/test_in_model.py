@@ -14,7 +14,7 @@ import torch
 import pjdiag
 from pjdiag.adapters import Reading, read
 from pjdiag.checkpoint import load
-from pjdiag.diagnostics import in_model_cost
+from pjdiag.diagnostics import in_model_cost, run_cost
 from pjdiag.diagnostics.in_model import in_model
 from pjdiag.diagnostics.in_model_contexts import RetrievalTask
 from pjdiag.diagnostics.in_model_rows import ranked, rows_of, tail, wilson
@@ -209,10 +209,10 @@ def test_what_it_takes_is_said_beforehand(retrieving: Path, monkeypatch: Any) ->
     pjdiag.probe(
         retrieving, [64, 256], in_model=SMALL, announce=told.append, progress=shares.append
     )
-    assert told[0].seconds is None
+    assert told[0].seconds is None or told[0].seconds < 60
     assert 2**26 < told[0].memory < 2**28
     assert shares[-1] == 1.0
-    monkeypatch.setattr(in_model_cost, "HEAVY", 1)
+    monkeypatch.setattr(run_cost, "MOMENT", 0.0)
     pjdiag.probe(retrieving, [64], in_model=SMALL, announce=told.append)
     assert told[1].seconds is not None
     assert 0 < told[1].seconds < 60
