@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pjdiag.errors import DataError
+from pjdiag.errors import DataError, UsageError
 
 Data: TypeAlias = str | os.PathLike[str] | ArrayLike
 """A file, or token ids in memory."""
@@ -58,7 +58,7 @@ def read_ids(path: str | os.PathLike[str], vocabulary: int) -> TokenData:
 
 
 def array_ids(values: ArrayLike, vocabulary: int) -> TokenData:
-    """Token ids that are in memory. Raises DataError.
+    """Token ids that are in memory. Raises DataError, and UsageError for no array at all.
 
     >>> array_ids([[4, 2, -1], [1, 0, 3]], 5).ids.tolist()
     [[4, 2, 0], [1, 0, 3]]
@@ -69,6 +69,11 @@ def array_ids(values: ArrayLike, vocabulary: int) -> TokenData:
         raise DataError(
             f"the token ids make no array: {error}", "pass integers of shape [N] or [N, T]"
         ) from error
+    if found.dtype == object and not found.ndim:
+        raise UsageError(
+            f"data is {type(values).__name__}; expected a path, or token ids",
+            "pass a file, or integers of shape [N] or [N, T]",
+        )
     digest = hashlib.sha256(np.ascontiguousarray(found).tobytes()).hexdigest()
     return checked_ids(found, vocabulary, "the array of token ids", f"sha256:{digest}")
 
