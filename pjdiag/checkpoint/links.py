@@ -33,8 +33,11 @@ def confined(folder: Path, path: Path) -> Path:
 
 
 def _blobs(home: Path) -> list[Path]:
-    """The folder of the cache to which the links of a snapshot lead."""
-    return [_real(above.parent / BLOBS) for above in home.parents if above.name == SNAPSHOTS]
+    """The folder of the cache to which the links of a snapshot lead.
+
+    It counts where it stands: where it is a link itself, it may lead anywhere.
+    """
+    return [above.parent / BLOBS for above in home.parents if above.name == SNAPSHOTS]
 
 
 def _real(path: Path) -> Path:

@@ -41,6 +41,19 @@ def test_the_cache_of_the_hub_is_links_into_its_blobs(tmp_path: Path) -> None:
         assert load(folder / FILE).config == {"model_type": "x"}
 
 
+def test_blobs_that_are_a_link_themselves_may_not_lead_elsewhere(tmp_path: Path) -> None:
+    snapshot, elsewhere = tmp_path / "m" / "snapshots" / "r", tmp_path / "elsewhere"
+    for folder in (snapshot, elsewhere):
+        folder.mkdir(parents=True)
+    write_zeros(snapshot / FILE, "w")
+    write_json(elsewhere / "secret.json", {"password": "x"})
+    (tmp_path / "m" / "blobs").symlink_to(elsewhere)
+    for target in ("../../blobs/secret.json", str(elsewhere / "secret.json")):
+        (snapshot / "config.json").symlink_to(target)
+        assert "is a link that leaves its folder" in error_of(snapshot).message
+        (snapshot / "config.json").unlink()
+
+
 def test_a_link_within_the_folder_is_followed(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
