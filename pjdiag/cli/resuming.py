@@ -3,9 +3,9 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,10 +25,6 @@ Resume = Annotated[
 ]
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
-
-
 @contextmanager
 def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger]":
     """A ledger for a long run; where SIGINT or SIGTERM ends it, its partial result is written.
@@ -46,14 +42,18 @@ def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger
             yield ledger
         except Interrupted as stopped:
             _keep(path, stopped.result)
-            raise typer.Exit(stopped_by[0]) from stopped
+            raise typer.Exit(_code(stopped_by)) from stopped
         except KeyboardInterrupt as stopped:
-            _say("nothing was measured yet, and nothing is kept")
-            raise typer.Exit(stopped_by[0]) from stopped
+            _keep_bare(path, diagnostic, ledger)
+            raise typer.Exit(_code(stopped_by)) from stopped
         except typer.Exit:
             _clear(path, resume)
             raise
     _clear(path, resume)
+
+
+def _code(stopped_by: list[int]) -> int:
+    return stopped_by[0] if stopped_by else EXIT_INTERRUPTED
 
 
 def _clear(path: Path, resume: bool) -> None:
@@ -82,6 +82,16 @@ def _earlier(path: Path, resume: bool, *, quiet: bool) -> "Ledger":
     return Ledger(Result.read(path))
 
 
+def _keep_bare(path: Path, diagnostic: str, ledger: "Ledger") -> None:
+    """What there is where the run was stopped before or after its parts."""
+    from pjdiag.results import Result
+
+    if ledger.figures:
+        _keep(path, ledger.partial(Result(diagnostic, {}, {}, ())))
+    else:
+        _say("nothing was measured yet, and nothing is kept")
+
+
 def _keep(path: Path, result: "Result") -> None:
     from pjdiag.render.files import write_file
     from pjdiag.render.text import visible
@@ -102,22 +112,29 @@ def _keep(path: Path, result: "Result") -> None:
 
 @contextmanager
 def _terminable() -> Iterator[list[int]]:
-    """SIGTERM ends the block as Ctrl-C does; gives the exit code in a list of one."""
-    code = [EXIT_INTERRUPTED]
+    """SIGINT or SIGTERM ends the block; gives the exit code in a list of one.
 
-    def stop(*_: Any) -> NoReturn:
-        code[0] = EXIT_TERMINATED
-        raise Terminated
+    Only the first one counts: what it leaves behind is written undisturbed.
+    """
+    code: list[int] = []
 
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not in the main thread: whoever runs that owns the signals
-        yield code
-        return
+    def stop(number: int, _: Any) -> None:
+        if code:
+            return
+        code.append(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
+        raise KeyboardInterrupt
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:  # a job in the background, say
+            # elsewhere than in the main thread, whoever runs that owns the signals
+            with suppress(ValueError):
+                before[number] = signal.signal(number, stop)
     try:
         yield code
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(text: str) -> None:

@@ -20,7 +20,7 @@ from pjdiag.diagnostics.in_model_rows import CONFIDENCE, Outcomes, ranked, rows_
 from pjdiag.diagnostics.in_model_tokens import TokenSource, token_source
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.learned_positions import learned_positions, require_positions
-from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.ledger import Ledger, identity_of
 from pjdiag.diagnostics.measured_loss import cost, everywhere
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
@@ -90,7 +90,7 @@ def in_model(
     settings = _settings(task, source, plans, seed, model.unit)
     parts = list(_parts(plans, task))
     kept = Ledger() if ledger is None else ledger
-    kept.begin({"checkpoint": reading.checkpoint.digest(), **settings}, parts=len(parts))
+    kept.begin({"checkpoint": identity_of(reading.checkpoint), **settings}, parts=len(parts))
     found: dict[tuple[int, float], Outcomes] = {}
     skipped = bad_weights(reading, model)
     if not skipped:

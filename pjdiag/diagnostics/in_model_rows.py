@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import comb
+from math import exp, lgamma, log, log1p
 from statistics import NormalDist
 
 import numpy as np
@@ -94,15 +94,19 @@ def _is_retrieved(outcomes: NDArray[np.float64], chance: float, level: float) ->
 
 
 def tail(successes: int, trials: int, chance: float) -> float:
-    """Probability of at least so many successes.
+    """Probability of at least so many successes, ``0 < chance < 1``.
 
-    >>> tail(3, 3, 0.5), tail(0, 5, 0.25)
+    >>> round(tail(3, 3, 0.5), 12), tail(0, 5, 0.25)
     (0.125, 1.0)
     """
-    return sum(
-        comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
+    if successes <= 0:
+        return 1.0
+    hit, miss = log(chance), log1p(-chance)
+    logs = (
+        lgamma(trials + 1) - lgamma(k + 1) - lgamma(trials - k + 1) + k * hit + (trials - k) * miss
         for k in range(successes, trials + 1)
     )
+    return min(1.0, sum(exp(each) for each in logs))
 
 
 def _with_all(

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pjdiag.checkpoint import Checkpoint
 from pjdiag.errors import DataError, UsageError
 from pjdiag.results import Result
 
 PARTIAL = "partial"
 """Key of the provenance of an unfinished result."""
+
+SAMPLED_BLOCKS, BLOCK_BYTES = 1024, 4096
+"""Of each large file: enough to notice that the weights have changed."""
 
 FiguresT = TypeVar("FiguresT")
 
@@ -100,23 +104,42 @@ class Ledger:
         """``result``, where every part is in it. Raises Interrupted where the run was stopped."""
         if not self._stopped:
             return result
-        done = {"finished": len(self.figures), "parts": self._parts}
+        raise Interrupted(self.partial(result))
+
+    def partial(self, result: Result) -> Result:
+        """``result``, said to be that of the finished parts, and with their figures."""
         figures = _plain_figures(self.figures)
         kept = {
-            **done,
+            "finished": len(figures),
+            "parts": self._parts,
             "of": self._identity,
             "figures": figures,
             "digest": _digest(self._identity, figures),
         }
-        warning = f"interrupted: {done['finished']} of {done['parts']} parts are in this result"
-        raise Interrupted(
-            replace(
-                result,
-                provenance={**result.provenance, PARTIAL: kept},
-                warnings=(warning, *result.warnings),
-                _frame=[],
-            )
+        warning = f"interrupted: {len(figures)} of {self._parts} parts are in this result"
+        return replace(
+            result,
+            provenance={**result.provenance, PARTIAL: kept},
+            warnings=(warning, *result.warnings),
+            _frame=[],
         )
+
+
+def identity_of(checkpoint: Checkpoint) -> str:
+    """What a run's figures depend on of its checkpoint: its digest, and where that covers only the
+    headers of large files, a sample of their bytes too, for training writes over a file in place.
+    """
+    digest = checkpoint.digest()
+    if not digest.startswith("sha256-header:"):
+        return digest
+    sample = hashlib.sha256()
+    for path in checkpoint.files:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            for block in range(SAMPLED_BLOCKS):
+                stream.seek(block * size // SAMPLED_BLOCKS)
+                sample.update(stream.read(BLOCK_BYTES))
+    return f"{digest}+{sample.hexdigest()}"
 
 
 def _partial(result: Result) -> Mapping[str, Any]:

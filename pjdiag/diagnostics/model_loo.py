@@ -14,7 +14,7 @@ from pjdiag.diagnostics.ablation_targets import targets
 from pjdiag.diagnostics.heads import layers_in_words
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.learned_positions import learned_positions
-from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.ledger import Ledger, identity_of
 from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere
 from pjdiag.diagnostics.model_loo_rows import QUERIES, LengthRun, length_rows, whole_loss
@@ -137,7 +137,7 @@ def model_leave_one_out(
     used = [plan for plan in plans if wanted[plan.length]]
     kept.begin(
         {
-            "checkpoint": reading.checkpoint.digest(),
+            "checkpoint": identity_of(reading.checkpoint),
             "train_length": reading.train_length.value,
             **settings,
         },

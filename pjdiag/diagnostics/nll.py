@@ -8,7 +8,7 @@ import numpy as np
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.diagnostics.learned_positions import learned_positions
-from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.ledger import Ledger, identity_of
 from pjdiag.diagnostics.loss_engines import engine
 from pjdiag.diagnostics.measured_loss import MeasuredLoss, cost, everywhere, spans_of
 from pjdiag.diagnostics.outcome import outcome, require_train_length
@@ -85,7 +85,7 @@ def nll(
     }
     kept = Ledger() if ledger is None else ledger
     kept.begin(
-        {"checkpoint": reading.checkpoint.digest(), "train_length": train_length, **settings},
+        {"checkpoint": identity_of(reading.checkpoint), "train_length": train_length, **settings},
         sum(-(-plan.windows // plan.batch) for plan in plans),
     )
     if not skipped:

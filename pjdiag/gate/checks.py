@@ -178,7 +178,8 @@ class Evaluation:
 
     def _no_worse(self, check: Check, entry: Entry) -> bool:
         before = entry.value or 0.0
-        return check.outside <= _outside(check.rule, before) + self.tolerance.slack(before)
+        allowed = check.rule.drift or self.tolerance
+        return check.outside <= _outside(check.rule, before) + allowed.slack(before)
 
     def _suppression(self, check: Check) -> Suppression | None:
         figure = check.figure

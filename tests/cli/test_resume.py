@@ -17,7 +17,9 @@ PARTS = ("--windows", "60", "--batch", "1")
 PATIENCE = 60.0
 
 
-def kill(folder: Path, number: signal.Signals, *more: str) -> subprocess.CompletedProcess[str]:
+def kill(
+    folder: Path, number: signal.Signals, *more: str, times: int = 1
+) -> subprocess.CompletedProcess[str]:
     """The command, with a signal as soon as it has said that it will take a while."""
     process = subprocess.Popen(
         [*COMMAND, *PARTS, *more],
@@ -34,7 +36,9 @@ def kill(folder: Path, number: signal.Signals, *more: str) -> subprocess.Complet
     while "This will take" not in said and process.poll() is None:
         said += process.stderr.readline()
     time.sleep(0.3)
-    process.send_signal(number)
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.02 if times > 1 else 0.0)
     out, error = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, said + error)
 
@@ -77,6 +81,14 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     fresh = json.loads(finish(tmp_path, "-o", "json").stdout)
     assert found["rows"] == fresh["rows"]
     assert "partial" not in found["provenance"]
+
+
+def test_what_is_stopped_twice_is_kept_all_the_same(tmp_path: Path) -> None:
+    """Whatever comes after the first signal does not disturb what is written for it."""
+    ended = kill(tmp_path, signal.SIGTERM, "--windows", "200", "-o", "found.json", times=20)
+    # a shell sees 143 either way: the last signals may come when the run has ended
+    assert ended.returncode in (EXIT_TERMINATED, -signal.SIGTERM), ended.stderr
+    left_behind(tmp_path, ended)
 
 
 def test_a_run_stopped_in_its_first_part_keeps_nothing(tmp_path: Path) -> None:

@@ -309,6 +309,8 @@ def test_a_value_that_is_first_whatever_is_asked_is_not_retrieved() -> None:
 def test_eight_contexts_are_not_enough_for_five_right_ones() -> None:
     """P(at least 5 of 8) is 2.7% at 25%; one of three rows is allowed 1.7%."""
     assert tail(5, 8, 0.25) == pytest.approx(0.0273, abs=5e-5)
+    assert tail(1300, 5000, 0.25) == pytest.approx(0.0529, abs=1e-3)  # normal: 1.62 sigma
+    assert tail(2600, 5000, 0.5) + tail(2401, 5000, 0.5) == pytest.approx(1.0)
     assert next(rows_of(TASK, {(64, 1.0): trials(5, 3)}))["retrieved"]
     depths = {(64, 0.0): trials(0, 8), (64, 1.0): trials(5, 3)}
     assert not any(row["retrieved"] for row in rows_of(TASK, depths))

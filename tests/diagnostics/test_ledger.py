@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pjdiag
-from pjdiag.diagnostics.ledger import Interrupted, Ledger
+from pjdiag.diagnostics.ledger import Interrupted, Ledger, identity_of
 from pjdiag.errors import DataError, UsageError
 from pjdiag.results import Result
 from tests.diagnostics.runnable import runnable
@@ -132,3 +132,16 @@ def test_figures_that_are_not_finite_survive() -> None:
     again = Ledger(Result.from_json(caught.value.result.to_json()))
     again.begin({}, 2)
     assert again.figures["a"] == [None, None, 1.0]
+
+
+def test_weights_that_change_in_place_are_another_checkpoint(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pjdiag.checkpoint.source.DIGEST_LIMIT", 0)
+    before = identity_of(pjdiag.load(checkpoint))
+    assert before.startswith("sha256-header:")
+    assert identity_of(pjdiag.load(checkpoint)) == before
+    raw = bytearray(checkpoint.read_bytes())
+    raw[-100:] = bytes(100)
+    checkpoint.write_bytes(raw)
+    assert identity_of(pjdiag.load(checkpoint)) != before
