@@ -158,9 +158,10 @@ def _fit(table: torch.Tensor, seed: int) -> Any:
     """The classifier, trained on pairs of rows of ``table``."""
     import torch
 
+    from pjdiag.models.seeding import seeded
+
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = _network(table.shape[1])
     optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE)
     loss_of = torch.nn.BCEWithLogitsLoss()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjdiag.checkpoint.live import LiveCheckpoint
+from pjdiag.diagnostics.adapter_runner import parameter_precision
 from pjdiag.diagnostics.token_data import PADDING, TokenData, read_ids
 from pjdiag.errors import AdapterError, DataError, PjdiagError
 
@@ -56,6 +57,11 @@ class ModuleRunner:
         from pjdiag.models.huggingface import execution
 
         return execution.vocabulary(inner)
+
+    @property
+    def precision(self) -> str:
+        """That of the model's parameters."""
+        return parameter_precision(self.model)
 
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """The ids of a ``.npy`` file."""
@@ -176,6 +182,12 @@ class ModuleRunner:
 
         return 1 if execution.splits_head(self._predictor()) else length
 
+    def positions_at_once(self, batch: int, length: int) -> int:
+        """As many as fit, where the architecture lets its head be split; else all."""
+        from pjdiag.models.huggingface import execution
+
+        return execution.positions_at_once(self._predictor(), batch, length)
+
     def _predictor(self) -> Any:
         if self.inner is None:
             raise AdapterError(
@@ -190,10 +202,9 @@ class ModuleRunner:
         By the caller's own function, else as transformers makes it, else by what the modules
         reset themselves with. Raises AdapterError where some parameter would keep its values.
         """
-        import torch
+        from pjdiag.models.seeding import seeded
 
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             made = self._made(seed)
         return ModuleRunner(self.checkpoint, made)
 

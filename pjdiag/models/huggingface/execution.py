@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,11 @@ from pjdiag.errors import AdapterError
 from pjdiag.models.huggingface.attention import attach, behind_interface, observed
 from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.huggingface.rotary_state import original_frequencies
-from pjdiag.models.losses import losses_from_logits
+from pjdiag.models.losses import HEAD_ELEMENTS, losses_from_logits
 from pjdiag.models.patch_settings import CONFIG_KEY, PatchSettings
 from pjdiag.models.patching import patch
 from pjdiag.models.running import Observer
-
-HEAD_ELEMENTS = 2**26
-"""Logits ``[tokens, V]`` that are in memory at once, where the model lets its head be split."""
+from pjdiag.models.seeding import seeded
 
 BIDIRECTIONAL = ("bert-generation", "xlnet")
 """Kinds that see later tokens, beside those that transformers has for masked ones."""
@@ -60,10 +58,11 @@ def losses(
     _require_next(model)
     inputs = _inputs(model, ids[:, :-1], None, counts=True)
     wanted = torch.from_numpy(np.ascontiguousarray(ids[:, 1:])).to(inputs["input_ids"].device)
-    with original_frequencies(model):
+    # Closed, so that the trunk is itself again even where an error keeps the parts alive.
+    with original_frequencies(model), closing(_logits(model, inputs, elements)) as parts:
         found = [
             losses_from_logits(logits, wanted[:, start : start + logits.shape[1]])
-            for start, logits in _logits(model, inputs, elements)
+            for start, logits in parts
         ]
     by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().cpu().numpy()
     return by_position
@@ -84,14 +83,21 @@ def next_log_probabilities(
         inputs["logits_to_keep"] = 1
     with original_frequencies(model):
         logits = model(**inputs).logits[:, -1].float()
-    wanted = torch.from_numpy(np.ascontiguousarray(candidates))
-    found: NDArray[np.float64] = logits.log_softmax(-1).gather(1, wanted).double().numpy()
+    wanted = torch.from_numpy(np.ascontiguousarray(candidates)).to(logits.device)
+    found: NDArray[np.float64] = logits.log_softmax(-1).gather(1, wanted).double().cpu().numpy()
     return found
 
 
 def splits_head(model: Any) -> bool:
     """Whether the model's head can be applied to some positions only."""
     return "logits_to_keep" in inspect.signature(model.forward).parameters
+
+
+def positions_at_once(model: Any, batch: int, length: int, elements: int = HEAD_ELEMENTS) -> int:
+    """Positions of ``batch`` windows whose logits ``losses`` has in memory at once."""
+    if trunk(model) is model or not splits_head(model):
+        return length
+    return min(length, max(1, elements // (batch * vocabulary(model))))
 
 
 def fresh(model: Any, seed: int) -> Any:
@@ -101,8 +107,7 @@ def fresh(model: Any, seed: int) -> Any:
     """
     config = copy.deepcopy(model.config)
     stated = getattr(config, CONFIG_KEY, None)
-    with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with quiet(), seeded(seed):
         made = type(model)(config).to(model.dtype).eval()
     return prepared(made if stated is None else patch(made, PatchSettings.from_config(stated)))
 
@@ -179,24 +184,26 @@ def _inputs(
     return inputs
 
 
-def _logits(model: Any, inputs: dict[str, Any], elements: int) -> Iterator[tuple[int, Tensor]]:
+def _logits(
+    model: Any, inputs: dict[str, Any], elements: int
+) -> Generator[tuple[int, Tensor], None, None]:
     """First position and logits ``[B, positions, V]`` of one part of the window after another."""
     batch, length = inputs["input_ids"].shape
-    at_once = max(1, elements // (batch * vocabulary(model)))
-    body = trunk(model)
-    if at_once >= length or body is model or not splits_head(model):
+    at_once = positions_at_once(model, batch, length, elements)
+    if at_once == length:
         yield 0, model(**inputs).logits
         return
-    with _run_once(body):
+    device = inputs["input_ids"].device
+    with _run_once(trunk(model)):
         for start in range(0, length, at_once):
-            positions = torch.arange(start, min(start + at_once, length))
+            positions = torch.arange(start, min(start + at_once, length), device=device)
             yield start, model(**inputs, logits_to_keep=positions).logits
 
 
 @contextmanager
 def _run_once(trunk: nn.Module) -> Iterator[None]:
     """Lets ``trunk`` give the output of its first call again and again."""
-    original = trunk.forward
+    original, own = trunk.forward, vars(trunk).get("forward")
     kept: list[Any] = []
 
     def remembered(*args: Any, **kwargs: Any) -> Any:
@@ -208,4 +215,7 @@ def _run_once(trunk: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        del trunk.forward
+        if own is None:
+            del trunk.forward
+        else:  # hooks of the caller, as accelerate sets them
+            trunk.forward = own

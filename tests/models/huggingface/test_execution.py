@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,45 @@ def test_losses_are_those_of_the_models_own_logits(name: str) -> None:
         assert found.dtype == np.float64
         np.testing.assert_allclose(found, -chosen.numpy(), rtol=1e-4, atol=1e-4)
     assert "forward" not in vars(ours.base_model)
+
+
+def test_a_forward_of_the_caller_s_own_is_given_back() -> None:
+    model = execution.prepared(MODELS["llama"].build())
+    expected, trunk, calls = execution.losses(model, IDS), model.base_model, []
+    inherited = trunk.forward
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(args))
+        return inherited(*args, **kwargs)
+
+    trunk.forward = own
+    np.testing.assert_allclose(execution.losses(model, IDS, 1), expected, rtol=1e-4, atol=1e-4)
+    assert len(calls) == 1
+    assert vars(trunk)["forward"] is own
+
+
+def test_an_error_amid_the_parts_leaves_the_model_as_it_was() -> None:
+    model = execution.prepared(MODELS["llama"].build())
+    calls: list[int] = []
+
+    def stop(*_: Any) -> Any:
+        calls.append(1)
+        return pytest.fail("stopped") if len(calls) > 2 else None
+
+    handle = model.lm_head.register_forward_hook(stop)
+    with pytest.raises(pytest.fail.Exception):
+        execution.losses(model, IDS, 1)
+    handle.remove()
+    assert "forward" not in vars(model.base_model)
+    wrong = IDS.copy()
+    wrong[:, 5] = VOCABULARY  # no such token: read in one part of the losses, after the logits
+    model.base_model.embed_tokens.register_forward_pre_hook(
+        lambda _, args: (args[0].clamp(max=VOCABULARY - 1),)
+    )
+    with pytest.raises((RuntimeError, IndexError)) as kept:  # its traceback holds the frames
+        execution.losses(model, wrong, 1)
+    assert kept.tb is not None
+    assert "forward" not in vars(model.base_model)
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "mpnet"])
