@@ -35,9 +35,10 @@ def gate(
 ) -> Result:
     """Check a policy file and the comparisons in ``require``.
 
-    ``data``, a text or a file of token ids, is what kernel and nll are measured on, in place of
-    the policy's. One row per rule and place, with its ``status``. ``tolerance`` is the distance
-    from the figures of ``baseline`` that is allowed: ``"0.02"``, or a part of them, ``"5%"``.
+    ``data``, a text or a file of token ids, is what kernel, nll and loo of the running model are
+    measured on, in place of the policy's. One row per rule and place, with its ``status``.
+    ``tolerance`` is the distance from the figures of ``baseline`` that is allowed: ``"0.02"``, or
+    a part of them, ``"5%"``.
     ``today`` (default: the date in UTC) decides which suppressions hold. Raises UsageError,
     PolicyError with line and column, and what the diagnostics raise.
 

@@ -121,13 +121,13 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
             settings["windows"] = run.windows
     if name == PROBE_IN_MODEL:
         settings |= {"task": _retrieval(rules, run.trials), "data": run.data}
-    if name in ("nll", PROBE_IN_MODEL) and not run.length:
+    if name in ("nll", PROBE_IN_MODEL, LOO_ON_DATA) and not run.length:
         settings |= _named_lengths(rules, _usual_length(reading, name))
     if name == "nll":
         settings["attention"] = bool(columns & ATTENTION) or any(map(_by_place, rules))
     if name == LOO_ON_DATA:
         settings["scope"] = _finest(rules)
-        settings["remove"] = _removals(reading, run.length, rules)
+        settings["remove"] = _removals(reading, settings.get("lengths", run.length), rules)
     if name == "kernel":
         settings["controls"] = any("control" in rule.metric.named for rule in rules)
     if "data" in settings and name not in WITH_LENGTHS and run.length:
@@ -150,9 +150,9 @@ def _retrieval(rules: Sequence[Rule], trials: int | None) -> RetrievalTask:
 
 
 def _usual_length(reading: Reading, name: str) -> int | None:
-    """The train length; of retrieval no more than it takes by itself."""
+    """The train length; of retrieval and removal no more than they take by themselves."""
     length = reading.train_length.value
-    if name != PROBE_IN_MODEL or length is None:
+    if name == "nll" or length is None:
         return length
     from pjdiag.diagnostics.in_model import DEFAULT_LENGTHS
 

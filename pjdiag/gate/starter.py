@@ -37,7 +37,7 @@ version = 1
 
 [run]
 # length = [2048, 32768]    # tokens, for energy, loo, probe, stability, verify and nll
-# data = "heldout.txt"      # a text for kernel and nll, relative to this file
+# data = "heldout.txt"      # a text for kernel, nll and loo on data, relative to this file
 """
 MORE = """\
 # More that can be asked:

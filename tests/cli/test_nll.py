@@ -116,4 +116,4 @@ def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:
     site = isolated.only(tmp_path, names)
     ran = isolated.run(site, ["-m", "pjdiag", "nll", "--length", "128", "--quiet"])
     assert ran.returncode == 2
-    assert ran.stderr == "pjdiag: nll needs torch. Next: pip install torch\n"
+    assert ran.stderr == "pjdiag: running it needs torch. Next: pip install torch\n"

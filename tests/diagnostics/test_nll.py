@@ -358,7 +358,7 @@ def test_arguments_out_of_range(checkpoint: Path, text: Path) -> None:
 
 def test_another_vocabulary(tmp_path: Path, text: Path) -> None:
     path = runnable(tmp_path / "m.safetensors", vocab_size=300)
-    with pytest.raises(UsageError, match="reads 300 different tokens; nll reads bytes"):
+    with pytest.raises(UsageError, match="reads 300 different tokens; a text has bytes"):
         pjdiag.nll(path, text)
 
 
