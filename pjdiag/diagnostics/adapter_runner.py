@@ -34,6 +34,11 @@ class AdapterRunner:
         """Number of different tokens."""
         return int(self.model.vocabulary)
 
+    @property
+    def precision(self) -> str:
+        """That of the model's parameters."""
+        return parameter_precision(self.model)
+
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """The ids of a ``.npy`` file."""
         if Path(path).suffix != ".npy":
@@ -59,16 +64,38 @@ class AdapterRunner:
 
     def losses(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[B, T]`` nats, from ``ids`` ``[B, T + 1]``."""
-        found: NDArray[np.float64] = -np.take_along_axis(
-            self._log_probabilities(ids[:, :-1]), ids[:, 1:, None], axis=-1
-        )[..., 0]
-        return found
+        import torch
+
+        from pjdiag.models.losses import losses_from_logits
+
+        read, wanted = (
+            torch.from_numpy(np.ascontiguousarray(part)) for part in (ids[:, :-1], ids[:, 1:])
+        )
+        at_once = self.positions_at_once(*read.shape)
+        with torch.no_grad():
+            parts = torch.split(self.model.hidden(read), at_once, dim=1)
+            found = [
+                losses_from_logits(self.model.logits(part), target)
+                for part, target in zip(parts, torch.split(wanted, at_once, dim=1), strict=True)
+            ]
+        by_position: NDArray[np.float64] = torch.cat(found, dim=1).double().numpy()
+        return by_position
+
+    def positions_at_once(self, batch: int, length: int) -> int:
+        """As many as fit into ``HEAD_ELEMENTS``."""
+        from pjdiag.models.losses import HEAD_ELEMENTS
+
+        return min(length, max(1, HEAD_ELEMENTS // (batch * self.vocabulary)))
 
     def next_log_probabilities(
         self, ids: NDArray[np.int64], candidates: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """``[B, C]``, from ``ids`` ``[B, T]`` and ``candidates`` ``[B, C]``."""
-        last = self._log_probabilities(ids, last=True)[:, 0]
+        import torch
+
+        with torch.no_grad():
+            hidden = self.model.hidden(torch.from_numpy(np.ascontiguousarray(ids)))
+            last = self.model.logits(hidden[:, -1]).double().log_softmax(-1).numpy()
         found: NDArray[np.float64] = np.take_along_axis(last, candidates, axis=-1)
         return found
 
@@ -85,13 +112,8 @@ class AdapterRunner:
             "compare with shuffled tokens",
         )
 
-    def _log_probabilities(
-        self, ids: NDArray[np.int64], *, last: bool = False
-    ) -> NDArray[np.float64]:
-        import torch
 
-        with torch.no_grad():
-            hidden = self.model.hidden(torch.from_numpy(np.ascontiguousarray(ids)))
-            logits = self.model.logits(hidden[:, -1:] if last else hidden)
-            found: NDArray[np.float64] = logits.double().log_softmax(-1).numpy()
-        return found
+def parameter_precision(model: Any) -> str:
+    """Type of the parameters, ``float32``; ``bfloat16, float32`` where they are of several."""
+    types = {value.dtype for _, value in model.named_parameters() if value.is_floating_point()}
+    return ", ".join(sorted(str(each).removeprefix("torch.") for each in types)) or "unknown"

@@ -88,6 +88,7 @@ def in_model(
     weights = number_of_weights(reading)
     plans = [_plan(length, task, batch, weights) for length in chosen]
     settings = _settings(task, source, plans, seed, model.unit)
+    settings["run_precision"] = model.precision
     parts = list(_parts(plans, task))
     kept = Ledger() if ledger is None else ledger
     kept.begin({"checkpoint": identity_of(reading.checkpoint), **settings}, parts=len(parts))
@@ -209,5 +210,4 @@ def _settings(
         "batch": {str(plan.length): plan.batch for plan in plans},
         "confidence": CONFIDENCE,
         "seed": seed,
-        "run_precision": "float32",
     }

@@ -20,6 +20,7 @@ from pjdiag.diagnostics.run_cost import (
     memory_needed,
     require_memory,
     seconds_needed,
+    value_bytes,
 )
 from pjdiag.diagnostics.runner import Runner
 from pjdiag.results import Skipped
@@ -49,7 +50,8 @@ def _memory(reading: Reading, model: Runner, plan: WindowPlan) -> int:
     width = max(layer.num_heads.value * layer.head_dim.value for layer in reading.layers)
     tokens = plan.length * plan.batch
     head = HEAD_COPIES * plan.batch * model.head_positions(plan.length) * model.vocabulary
-    return 4 * (tokens * ((STREAM_WIDTH + MLP_WIDTH) * width + 12 * heads) + head) + 2**26
+    stream = tokens * ((STREAM_WIDTH + MLP_WIDTH) * width + 12 * heads)
+    return value_bytes(model.precision) * (stream + head) + 2**26
 
 
 def bad_weights(reading: Reading, model: Runner) -> list[Skipped]:

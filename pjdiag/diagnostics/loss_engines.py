@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from pjdiag.adapters.protocol import Reading
 from pjdiag.checkpoint.native import is_native, is_research, load_model, model_config
-from pjdiag.diagnostics.run_cost import HEAD_COPIES, WindowPlan, memory_needed
+from pjdiag.diagnostics.adapter_runner import parameter_precision
+from pjdiag.diagnostics.run_cost import HEAD_COPIES, WindowPlan, memory_needed, value_bytes
 from pjdiag.diagnostics.runner import runner, tokens_of
+from pjdiag.diagnostics.runner_models import TransformersRunner
 from pjdiag.diagnostics.token_data import Data, TokenData, array_ids
 from pjdiag.diagnostics.windows import read_bytes
 from pjdiag.errors import AdapterError, DataError, MissingDependencyError, UsageError
@@ -67,6 +69,10 @@ class Losses:
 class Engine(Protocol):
     """A model that reads windows."""
 
+    @property
+    def precision(self) -> str:
+        """Type of the values that run through the model, ``float32``."""
+
     def text(self, data: Data) -> Text:
         """A file or an array of ids as tokens. Raises DataError."""
 
@@ -100,16 +106,21 @@ class ByteEngine:
         self.config = model_config(reading.checkpoint)
         if self.config.vocab_size != BYTE_VOCABULARY:
             raise UsageError(
-                f"the model reads {self.config.vocab_size} different tokens; nll reads bytes, of "
+                f"the model reads {self.config.vocab_size} different tokens; a text has bytes, of "
                 f"which there are {BYTE_VOCABULARY}",
                 "pass a byte-level checkpoint",
             )
         try:
             from pjdiag.models import evaluation  # reading a configuration needs no torch
         except ImportError as error:
-            raise MissingDependencyError("nll needs torch", "pip install torch") from error
+            raise MissingDependencyError("running it needs torch", "pip install torch") from error
         self._evaluate, self._head_tokens = evaluation.evaluate, evaluation.HEAD_TOKENS
         self.model = load_model(reading.checkpoint)
+
+    @property
+    def precision(self) -> str:
+        """That of the model's parameters."""
+        return parameter_precision(self.model)
 
     def text(self, data: Data) -> Text:
         """The bytes of a file, or an array of them."""
@@ -146,6 +157,11 @@ class RunnerEngine:
         self.sinks = any(layer.sinks.value for layer in reading.layers)
         self._heads = max(layer.num_heads.value for layer in reading.layers)
 
+    @property
+    def precision(self) -> str:
+        """The runner's."""
+        return self.runner.precision
+
     def text(self, data: Data) -> Text:
         """A text through the folder's tokenizer, the ids of a ``.npy`` file, or an array of ids."""
         return _text(tokens_of(self.runner, data), data, self.runner.unit)
@@ -169,19 +185,22 @@ class RunnerEngine:
         layers: dict[int, NDArray[np.float64]] = {}
 
         def observe(index: int, seen: RunningAttention) -> None:
-            layers[index] = attention_by_span(seen, spans).numpy()
+            layers[index] = attention_by_span(seen, spans).cpu().numpy()
 
         self.runner.run(ids[:, :-1], None, observe)
         return Losses(losses, layers)
 
     def memory(self, plan: WindowPlan) -> int:
         """From the heads and the vocabulary; the MLP is taken to be of usual size."""
-        from pjdiag.models.huggingface.execution import HEAD_ELEMENTS
-
-        tokens = plan.length * min(plan.batch, plan.windows)
+        batch = min(plan.batch, plan.windows)
+        tokens = plan.length * batch
         per_token = (STREAM_WIDTH + MLP_WIDTH) * self.width + 12 * self._heads
-        head = HEAD_COPIES * min(tokens * self.runner.vocabulary, HEAD_ELEMENTS)
-        return 4 * (tokens * per_token + head) + 2**26
+        positions = self.runner.positions_at_once(batch, plan.length)
+        head = HEAD_COPIES * batch * positions * self.runner.vocabulary
+        tables = 0
+        if isinstance(self.runner, TransformersRunner):
+            tables = self.runner.tables(batch, plan.length)
+        return value_bytes(self.precision) * (tokens * per_token + head) + tables + 2**26
 
     def bad_weights(self) -> dict[str, int]:
         """From the parameters."""

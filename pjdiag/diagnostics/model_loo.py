@@ -127,7 +127,7 @@ def model_leave_one_out(
         "confidence": CONFIDENCE,
         "resamples": RESAMPLES,
         "seed": seed,
-        "precision": "float32",
+        "precision": model.precision,
     }
     kept = Ledger() if ledger is None else ledger
     running = ablation_engine(model, {each.first for found in wanted.values() for each in found})

@@ -81,7 +81,7 @@ def nll(
         "confidence": CONFIDENCE,
         "resamples": RESAMPLES,
         "seed": seed,
-        "precision": "float32",
+        "precision": model.precision,
     }
     kept = Ledger() if ledger is None else ledger
     kept.begin(

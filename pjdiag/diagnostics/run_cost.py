@@ -47,6 +47,15 @@ def memory_needed(config: ModelConfig, plan: WindowPlan, head_tokens: int) -> in
     return 4 * (tokens * (wide + figures) + head + kernel) + 2**26
 
 
+def value_bytes(precision: str) -> int:
+    """Bytes of one value on the way through a model; 4 at least, as losses are of float32.
+
+    >>> value_bytes("float64"), value_bytes("bfloat16")
+    (8, 4)
+    """
+    return 8 if "float64" in precision else 4
+
+
 def memory_available(information: Path = MEMORY_INFORMATION) -> int | None:
     """Bytes that can be had without swapping; None where the system does not say."""
     try:

@@ -42,6 +42,10 @@ class Runner(Protocol):
     def vocabulary(self) -> int:
         """Number of different tokens."""
 
+    @property
+    def precision(self) -> str:
+        """Type of the values that run through the model, ``float32``."""
+
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """A text file, or a ``.npy`` file of token ids, as tokens.
 
@@ -75,6 +79,9 @@ class Runner(Protocol):
 
     def head_positions(self, length: int) -> int:
         """Positions of ``length`` tokens whose logits ``next_log_probabilities`` computes."""
+
+    def positions_at_once(self, batch: int, length: int) -> int:
+        """Positions of ``batch`` windows whose logits ``losses`` has in memory at once."""
 
     def fresh(self, seed: int) -> Runner:
         """The same architecture, freshly initialised."""

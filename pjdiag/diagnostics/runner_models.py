@@ -17,6 +17,7 @@ from pjdiag.arguments import require_path
 from pjdiag.checkpoint import Checkpoint
 from pjdiag.checkpoint.native import load_model
 from pjdiag.checkpoint.patched import is_patched, load_patched
+from pjdiag.diagnostics.adapter_runner import parameter_precision
 from pjdiag.diagnostics.run_cost import memory_available
 from pjdiag.diagnostics.token_data import TokenData, read_ids, read_text
 from pjdiag.diagnostics.windows import read_bytes
@@ -51,6 +52,11 @@ class ByteRunner:
         """Number of different tokens."""
         return self.model.config.vocab_size
 
+    @property
+    def precision(self) -> str:
+        """That of a model in memory; one from a checkpoint is made in float32."""
+        return "float32" if self.initialised is None else parameter_precision(self.initialised)
+
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """A file's bytes, or the ids of a ``.npy`` file."""
         require_path(path, "data")
@@ -77,13 +83,14 @@ class ByteRunner:
                 "padding comes before a token, and this model has no mask for it",
                 "put the padding at the end of each sequence",
             )
-        mask = None if present is None else torch.from_numpy(present)
+        device = next(self.model.parameters()).device
+        mask = None if present is None else torch.from_numpy(present).to(device)
 
         def tell(index: int, seen: RunningAttention) -> None:
             observe(index, seen if mask is None else replace(seen, present=mask))
 
         with torch.no_grad(), observed_attention(self.model, tell):
-            self.model.hidden(torch.from_numpy(np.asarray(ids, dtype=np.int64)))
+            self.model.hidden(torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(device))
 
     def losses(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[B, T]`` nats, from ``ids`` ``[B, T + 1]``."""
@@ -103,6 +110,12 @@ class ByteRunner:
         """The last one only."""
         del length
         return 1
+
+    def positions_at_once(self, batch: int, length: int) -> int:
+        """As many as ``evaluate`` takes."""
+        from pjdiag.models.evaluation import HEAD_TOKENS
+
+        return min(length, max(1, HEAD_TOKENS // batch))
 
     def fresh(self, seed: int) -> ByteRunner:
         """The same architecture, freshly initialised."""
@@ -144,6 +157,11 @@ class TransformersRunner:
 
         return execution.vocabulary(self.model)
 
+    @property
+    def precision(self) -> str:
+        """What the model is loaded in."""
+        return "float32"
+
     def tokens(self, path: str | os.PathLike[str]) -> TokenData:
         """A text through the checkpoint's tokenizer, or the ids of a ``.npy`` file."""
         from pjdiag.models.huggingface import loading
@@ -175,21 +193,15 @@ class TransformersRunner:
     ) -> None:
         """Tells ``observe`` of each layer."""
         from pjdiag.models.huggingface import execution
-        from pjdiag.models.huggingface.attention import is_attached
 
-        batch, length = ids.shape
-        if not is_attached(self.model):
-            pairs = batch * execution.num_heads(self.model) * length**2
-            what = (
-                f"the attention tables of {length:,} tokens, which this architecture builds whole,"
-            )
-            _require(4 * TABLE_COPIES * pairs, what, "pass a shorter --length or --batch 1")
+        self._require_tables(*ids.shape)
         execution.run(self.model, ids, present, observe)
 
     def losses(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """``[B, T]`` nats, from ``ids`` ``[B, T + 1]``."""
         from pjdiag.models.huggingface import execution
 
+        self._require_tables(len(ids), ids.shape[1] - 1)
         return execution.losses(self.model, ids)
 
     def next_log_probabilities(
@@ -198,6 +210,7 @@ class TransformersRunner:
         """``[B, C]``, from ``ids`` ``[B, T]`` and ``candidates`` ``[B, C]``."""
         from pjdiag.models.huggingface import execution
 
+        self._require_tables(*ids.shape)
         return execution.next_log_probabilities(self.model, ids, candidates)
 
     def head_positions(self, length: int) -> int:
@@ -206,11 +219,34 @@ class TransformersRunner:
 
         return 1 if execution.splits_head(self.model) else length
 
+    def positions_at_once(self, batch: int, length: int) -> int:
+        """As many as fit, where the architecture lets its head be split; else all."""
+        from pjdiag.models.huggingface import execution
+
+        return execution.positions_at_once(self.model, batch, length)
+
     def fresh(self, seed: int) -> TransformersRunner:
         """The same architecture, freshly initialised."""
         from pjdiag.models.huggingface import execution
 
         return replace(self, initialised=execution.fresh(self.model, seed))
+
+    def tables(self, batch: int, length: int) -> int:
+        """Bytes of a layer's ``T x T`` tables, which some architectures build whole; else 0."""
+        from pjdiag.models.huggingface import execution
+        from pjdiag.models.huggingface.attention import is_attached
+
+        if is_attached(self.model):
+            return 0
+        return 4 * TABLE_COPIES * batch * execution.num_heads(self.model) * length**2
+
+    def _require_tables(self, batch: int, length: int) -> None:
+        needed = self.tables(batch, length)
+        if needed:
+            what = (
+                f"the attention tables of {length:,} tokens, which this architecture builds whole,"
+            )
+            _require(needed, what, "pass a shorter --length or --batch 1")
 
 
 def _require(needed: int, what: str, hint: str) -> None:

@@ -51,7 +51,7 @@ def evaluate(
     >>> found.losses.shape, found.attention.shape
     ((3, 8), (1, 2, 2, 3))
     """
-    windows = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
+    windows = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(_device(model))
     read, wanted = windows[:, :-1], windows[:, 1:]
     layers: list[Tensor] = []
     if attention_spans is None:
@@ -65,7 +65,8 @@ def evaluate(
         with observed_attention(model, observe):
             states = model.hidden(read)
     losses = token_losses(model, states, wanted, max(1, head_tokens // len(windows)))
-    return Evaluated(losses.double().numpy(), torch.stack(layers).numpy() if layers else None)
+    attention = torch.stack(layers).cpu().numpy() if layers else None
+    return Evaluated(losses.double().cpu().numpy(), attention)
 
 
 @torch.no_grad()
@@ -82,12 +83,17 @@ def next_log_probabilities(
     >>> every.shape, round(float(np.exp(every).sum()), 6)
     ((1, 256), 1.0)
     """
-    states = model.hidden(torch.from_numpy(np.asarray(ids, dtype=np.int64)))[:, -1]
-    wanted = torch.from_numpy(np.ascontiguousarray(candidates))
+    device = _device(model)
+    states = model.hidden(torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(device))[:, -1]
+    wanted = torch.from_numpy(np.ascontiguousarray(candidates)).to(device)
     found: NDArray[np.float64] = (
-        model.head(states).log_softmax(-1).gather(1, wanted).double().numpy()
+        model.head(states).log_softmax(-1).gather(1, wanted).double().cpu().numpy()
     )
     return found
+
+
+def _device(model: CausalLM) -> torch.device:
+    return next(model.parameters()).device
 
 
 def token_losses(model: CausalLM, states: Tensor, wanted: Tensor, positions: int) -> Tensor:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+HEAD_ELEMENTS = 2**26
+"""Logits ``[tokens, V]`` that are in memory at once, where the head can be split."""
+
 
 def losses_from_logits(logits: Tensor, wanted: Tensor) -> Tensor:
     """``[B, T]`` nats, ``log sum_v e^z_v - z_w``, from ``[B, T, V]`` logits and ``[B, T]`` ids w.

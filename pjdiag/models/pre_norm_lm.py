@@ -17,6 +17,8 @@ from pjdiag.models.running import Observer, RunningAttention
 from pjdiag.position.transforms import PositionTransform
 
 EPS = 1e-6
+TILE_ELEMENTS = 2**20
+"""Logits that are in memory at once: those of some queries of one head."""
 NAMES = ("norm1", "norm2", "qkv", "mixing", "up", "down")
 
 
@@ -41,7 +43,9 @@ class PreNormBlock:
 
 @dataclass(frozen=True)
 class PreNormLM:
-    """The whole model. Heads attend one after the other: one ``T x T`` table is held at a time.
+    """The whole model. Heads attend one after the other, some queries at a time.
+
+    Memory is linear in T.
 
     >>> block = PreNormBlock((torch.ones(4), torch.ones(4)), torch.ones(12, 4), torch.eye(4),
     ...     (torch.ones(8, 4), torch.ones(4, 8)), 2, 0.5, PositionTransform(2))
@@ -105,13 +109,17 @@ def _attention(block: PreNormBlock, x: Tensor) -> tuple[RunningAttention, Tensor
 
 def _mixed(seen: RunningAttention, values: Tensor) -> Tensor:
     """``[B, T, E]`` before the mixing of the heads."""
-    length = values.shape[2]
-    lags = torch.arange(length)[:, None] - torch.arange(length)
-    mixed = []
-    for head in range(values.shape[1]):
-        logits = seen.scale * seen.queries[:, head] @ seen.keys[:, head].mT
-        if seen.bias_by_lag is not None:
-            logits = logits + seen.bias_by_lag[head][lags.clamp(min=0)]
-        weights = logits.masked_fill(lags < 0, -torch.inf).softmax(-1)
-        mixed.append(weights @ values[:, head])
-    return torch.cat(mixed, dim=-1)
+    batch, heads, length, width = values.shape
+    rows = max(1, TILE_ELEMENTS // (batch * length))
+    mixed = values.new_empty(batch, length, heads * width)
+    for start in range(0, length, rows):
+        stop = min(start + rows, length)
+        lags = torch.arange(start, stop)[:, None] - torch.arange(stop)  # no key after the tile
+        for head in range(heads):
+            logits = seen.scale * seen.queries[:, head, start:stop] @ seen.keys[:, head, :stop].mT
+            if seen.bias_by_lag is not None:
+                logits += seen.bias_by_lag[head][lags.clamp(min=0)]
+            weights = logits.masked_fill_(lags < 0, -torch.inf).softmax(-1)
+            place = slice(head * width, (head + 1) * width)
+            mixed[:, start:stop, place] = weights @ values[:, head, :stop]
+    return mixed
