@@ -54,9 +54,7 @@ class TokenSource:
             )
 
 
-def token_source(
-    model: Runner, config: Mapping[str, Any], data: Data | None
-) -> TokenSource:
+def token_source(model: Runner, config: Mapping[str, Any], data: Data | None) -> TokenSource:
     """The vocabulary of ``model`` less its special tokens, or those that ``data`` uses.
 
     Raises DataError for data that cannot be read or that have padding, AdapterError for a model
