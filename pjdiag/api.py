@@ -11,7 +11,6 @@ from pjdiag import checkpoint as checkpoints
 from pjdiag.adapters import Reading
 from pjdiag.arguments import checked
 from pjdiag.checkpoint import Checkpoint
-from pjdiag.checkpoint.live import is_module, live_checkpoint
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
 from pjdiag.results import Result
 from pjdiag.terms import DEFAULT_PRECISIONS, LagWeights
@@ -50,10 +49,11 @@ def read(
         return source
     if isinstance(source, Checkpoint):
         checkpoint = source
-    elif is_module(source):
-        checkpoint = live_checkpoint(source)
+    elif (live := _live(source)) is not None:
+        checkpoint = live
     else:
-        checkpoint = checkpoints.load(source, allow_pickle=allow_pickle, merge_base=merge_base)
+        path: Any = source  # whatever is no path is refused there
+        checkpoint = checkpoints.load(path, allow_pickle=allow_pickle, merge_base=merge_base)
     return adapters.read(
         checkpoint,
         train_length=train_length,
@@ -61,6 +61,15 @@ def read(
         strict=strict,
         min_coverage=min_coverage,
     )
+
+
+def _live(source: object) -> Checkpoint | None:
+    """A model in memory as a checkpoint; None for anything else, which needs no torch."""
+    if isinstance(source, str | os.PathLike):
+        return None
+    from pjdiag.checkpoint.live import is_module, live_checkpoint
+
+    return live_checkpoint(source) if is_module(source) else None
 
 
 @checked

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pjdiag.adapters.live_modules import live_modules
-from pjdiag.adapters.protocol import Layer, Reading, SkippedLayer, Sourced
+from pjdiag.adapters.protocol import Adapter, Layer, Match, Reading, SkippedLayer, Sourced
 from pjdiag.adapters.registry import WRITE_A_MAP, detect, registrations
 from pjdiag.arguments import require_number, require_whole
 from pjdiag.errors import InconclusiveError, UsageError
@@ -37,7 +36,7 @@ def read(
             raise UsageError(f"{name} is {length}; expected at least 2 tokens", "pass a larger one")
     require_number(min_coverage, "min_coverage")
     known = registrations()
-    adapter, match = live_modules(checkpoint) or detect(checkpoint, known)
+    adapter, match = _of_modules(checkpoint) or detect(checkpoint, known)
     stated = (
         adapter.train_length(checkpoint)
         if train_length is None
@@ -64,6 +63,14 @@ def read(
     )
     _check_coverage(reading, strict, min_coverage)
     return reading
+
+
+def _of_modules(checkpoint: Checkpoint) -> tuple[Adapter, Match] | None:
+    if checkpoint.files:
+        return None
+    from pjdiag.adapters.live_modules import live_modules  # files need none of it
+
+    return live_modules(checkpoint)
 
 
 def at_length(reading: Reading, eval_length: int) -> Reading:

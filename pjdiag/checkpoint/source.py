@@ -179,3 +179,12 @@ class Checkpoint:
 def _file_digest(path: os.PathLike[str]) -> str:
     with open(path, "rb") as stream:  # noqa: PTH123 - PathLike
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def own_source(source: str, checkpoint: Checkpoint) -> str:
+    """``source``, where a value comes from, in the terms of the file: of a GGUF file its key."""
+    if checkpoint.format != "gguf":
+        return source
+    from pjdiag.checkpoint import gguf_sources  # other files need none of it
+
+    return gguf_sources.own_source(source, checkpoint)

@@ -1,6 +1,5 @@
 """What a stopped command leaves behind, and how the next one goes on from it."""
 
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,6 +115,8 @@ def _terminable() -> Iterator[list[int]]:
 
     Only the first one counts: what it leaves behind is written undisturbed.
     """
+    import signal  # whoever reads no model waits for nobody's signal
+
     code: list[int] = []
 
     def stop(number: int, _: Any) -> None:

@@ -14,7 +14,7 @@ from pjdiag.adapters.protocol import (
     Sourced,
     TabulatedKernel,
 )
-from pjdiag.checkpoint.gguf_sources import own_source
+from pjdiag.checkpoint.source import own_source
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.results import Result, Row, Skipped
 from pjdiag.terms import DIAGNOSTICS, Mechanism, Scope, Sector

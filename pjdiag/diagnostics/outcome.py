@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.checkpoint.gguf_sources import own_source
+from pjdiag.checkpoint.source import own_source
 from pjdiag.errors import UsageError
 from pjdiag.results import Result, Row, Skipped
 
