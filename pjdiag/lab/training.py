@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,16 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjdiag.errors import UsageError
 from pjdiag.lab.card import write_card
 from pjdiag.lab.corpora import Corpus, Work
-from pjdiag.lab.native import save_model
-from pjdiag.lab.recipe import HeldOutPoint, Progress, ProgressCallback, TrainOutcome, TrainRecipe
-from pjdiag.lab.run_state import STATE_NAME, RunState, restore_state, save_state
+from pjdiag.lab.recipe import ProgressCallback, TrainOutcome, TrainRecipe
+from pjdiag.lab.run_state import STATE_NAME, RunState
+from pjdiag.lab.task import MODEL_NAME, Task, run_task
 from pjdiag.models.causal_lm import CausalLM
 
-MODEL_NAME = "model.safetensors"
-POSITION_PARTS = (".pj_bias.", ".positioner.")
 _EVAL_BATCH = 64
 
 
@@ -46,11 +41,7 @@ def train(
     something else than this run, OutputError where it cannot be written.
     """
     corpus.require_windows(recipe.model.train_length + 1)
-    with torch.random.fork_rng(devices=[]):
-        model = CausalLM(recipe.model, seed=recipe.seed)
-        optimizer = _optimizer(model, recipe)
-        state = restore_state(out, recipe, corpus.digest, model, optimizer)
-        _run(recipe, corpus, out, progress, model, optimizer, state)
+    state = run_task(recipe, _language(recipe, corpus), out, progress)
     return _finish(recipe, corpus, out, state, source, command)
 
 
@@ -82,45 +73,6 @@ def held_out_loss(
     return total / len(windows), len(windows) * length
 
 
-def _run(
-    recipe: TrainRecipe,
-    corpus: Corpus,
-    out: Path,
-    progress: ProgressCallback | None,
-    model: CausalLM,
-    optimizer: torch.optim.Optimizer,
-    state: RunState,
-) -> None:
-    draw = window_sampler(corpus.train, recipe.model.train_length + 1)
-    before = state.seconds
-    started = time.monotonic()
-    losses: list[float] = []
-    model.train()
-    if state.step == 0:
-        save_state(out, state, recipe, corpus.digest, model, optimizer)
-    for step in range(state.step + 1, recipe.steps + 1):
-        torch.manual_seed(_step_seed(recipe.seed, step))
-        loss, rate = _take_step(recipe, model, optimizer, draw(recipe.batch_size), step)
-        if not math.isfinite(loss):
-            raise UsageError(
-                f"training diverged: the loss is {loss} at step {step}", "lower the learning rates"
-            )
-        losses.append(loss)
-        state.step = step
-        state.seconds = before + time.monotonic() - started
-        held_out = None
-        if step % recipe.eval_every == 0 or step == recipe.steps:
-            held_out, _ = held_out_loss(model, corpus.held_out, recipe.eval_windows)
-            state.history.append(HeldOutPoint(step, float(np.mean(losses)), held_out))
-            losses = []
-            if state.best.step == step:
-                save_model(model, out / MODEL_NAME, _stated(recipe, corpus))
-            state.seconds = before + time.monotonic() - started
-            save_state(out, state, recipe, corpus.digest, model, optimizer)
-        if progress is not None:
-            progress(Progress(step, recipe.steps, loss, rate, held_out, state.seconds))
-
-
 def window_sampler(works: tuple[Work, ...], length: int) -> Callable[[int], Tensor]:
     """A function that draws ``[count, length]`` windows, none across two works.
 
@@ -141,55 +93,18 @@ def window_sampler(works: tuple[Work, ...], length: int) -> Callable[[int], Tens
     return draw
 
 
-def _take_step(
-    recipe: TrainRecipe,
-    model: CausalLM,
-    optimizer: torch.optim.Optimizer,
-    tokens: Tensor,
-    step: int,
-) -> tuple[float, float]:
-    """One update; the loss before it and the learning rate of the weights."""
-    factor = recipe.learning_rate_factor(step)
-    for group in optimizer.param_groups:
-        group["lr"] = factor * group["peak_rate"]
-    optimizer.zero_grad(set_to_none=True)
-    loss = _loss(model, tokens)
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.gradient_clip)
-    optimizer.step()
-    return float(loss.detach()), factor * recipe.learning_rate
+def _language(recipe: TrainRecipe, corpus: Corpus) -> Task:
+    def held_out(model: CausalLM) -> float:
+        return held_out_loss(model, corpus.held_out, recipe.eval_windows)[0]
+
+    draw = window_sampler(corpus.train, recipe.model.train_length + 1)
+    return Task(corpus.digest, draw, _loss, held_out, _stated(recipe, corpus))
 
 
 def _loss(model: CausalLM, tokens: Tensor) -> Tensor:
     """Mean next-token NLL of ``tokens`` ``[B, T + 1]``, in nats."""
     logits = model(tokens[:, :-1])
     return cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-
-
-def _optimizer(model: CausalLM, recipe: TrainRecipe) -> torch.optim.AdamW:
-    """AdamW in three groups: matrices, vectors without decay, position parameters without."""
-    groups: dict[str, list[Tensor]] = {"matrix": [], "vector": [], "position": []}
-    for name, parameter in model.named_parameters():
-        position = any(part in name for part in POSITION_PARTS)
-        kind = "position" if position else "matrix" if parameter.ndim > 1 else "vector"
-        groups[kind].append(parameter)
-    peaks = {
-        "matrix": (recipe.learning_rate, recipe.weight_decay),
-        "vector": (recipe.learning_rate, 0.0),
-        "position": (recipe.position_learning_rate, 0.0),
-    }
-    return torch.optim.AdamW(
-        [
-            {"params": parameters, "peak_rate": peaks[kind][0], "weight_decay": peaks[kind][1]}
-            for kind, parameters in groups.items()
-            if parameters
-        ],
-        betas=(0.9, 0.99),
-    )
-
-
-def _step_seed(seed: int, step: int) -> int:
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _stated(recipe: TrainRecipe, corpus: Corpus) -> dict[str, object]:
