@@ -255,6 +255,20 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("line", "count", "", "line of the rule in that file"),
         ("fingerprint", "text", "", "the same in every run for the same rule, metric and place"),
     ),
+    "reproduce": _columns(
+        ("experiment", "text", "", "name of the experiment"),
+        ("subject", "text", "", "its target, teacher, corpus or task"),
+        ("variant", "text", "", "basis, position method or coordinate; null: none is meant"),
+        ("seed", "count", "", "seed of the run; null: over all seeds, or nothing is drawn"),
+        ("eval_length", "count", "tokens", "length T at which it is measured"),
+        ("part", "text", "", "what is removed or looked at: order:2, sector:affine, offset:+3"),
+        ("figure", "text", "", "what is measured; a column of another diagnostic, where there is"),
+        ("value", "real", "", "the figure, 6 digits; null: not defined"),
+        ("unit", "text", "", "unit of the value"),
+        ("ci_low", "real", "", "95% interval; null: none"),
+        ("ci_high", "real", "", "its upper end"),
+        ("n", "count", "", "what the value is over: seeds, restarts, questions, windows"),
+    ),
 }
 
 KEYS: dict[str, tuple[str, ...]] = {

@@ -19,6 +19,7 @@ FINEST = {
     "verify": Scope.MODEL,
     "kernel": Scope.MODEL,
     "gate": Scope.HEAD,
+    "reproduce": Scope.MODEL,
 }
 """As the commands themselves print; layers for the others."""
 

@@ -7,6 +7,7 @@ from pjdiag.render.html.figure import Figure
 from pjdiag.render.html.lags import removal_figures
 from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
 from pjdiag.render.html.moves import move_figures
+from pjdiag.render.html.reproduced import experiment_figures
 from pjdiag.render.html.weights import energy_figures, order_figures, share_figures
 from pjdiag.results import Result
 
@@ -20,6 +21,7 @@ DRAWERS = {
     "nll": (loss_figures,),
     "kernel": (kernel_figures,),
     "compare": (move_figures,),
+    "reproduce": (experiment_figures,),
 }
 
 

@@ -25,6 +25,7 @@ SENTENCES = (
     "nll",
     "gate",
     "compare",
+    "reproduce",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 
@@ -86,6 +87,8 @@ def _next_words(result: Result) -> list[str]:
         return _after_gate(result)
     if result.diagnostic == "compare":
         return _after_compare(result)
+    if result.diagnostic == "reproduce":
+        return []
     if not result.rows:
         return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":

@@ -23,6 +23,7 @@ VIEWS = (
     "nll",
     "gate",
     "compare",
+    "reproduce",
 )
 """Diagnostics with a module here; only the one that is shown is imported."""
 

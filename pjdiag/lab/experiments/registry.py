@@ -1,0 +1,46 @@
+"""The experiments by name; a module is imported when its experiment is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pjdiag.errors import UsageError
+
+if TYPE_CHECKING:
+    from pjdiag.lab.experiments.base import Experiment
+
+ALL = "all"
+NAMES = (
+    "fixed-recovery",
+    "adaptive-recovery",
+    "stability",
+    "synthetic-query",
+    "indirect-indexing",
+    "language",
+    "music",
+    "length-extrapolation",
+)
+"""In the order in which ``all`` runs them."""
+
+
+def available() -> tuple[str, ...]:
+    """Names of the experiments that are there."""
+    return tuple(name for name in NAMES if find_spec(_module(name)) is not None)
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment ``name``. Raises UsageError for one that is not there.
+
+    >>> experiment("fixed-recovery").seeds
+    ()
+    """
+    if name not in available():
+        raise UsageError(f"no experiment {name!a}", f"pass one of {', '.join((*available(), ALL))}")
+    found: Experiment = import_module(_module(name)).EXPERIMENT
+    return found
+
+
+def _module(name: str) -> str:
+    return f"{__package__}.{name.replace('-', '_')}"

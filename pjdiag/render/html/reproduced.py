@@ -1,0 +1,127 @@
+"""Figures of experiments: one for each thing that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pjdiag.render import numbers
+from pjdiag.render.html.figure import Figure, Trace, axes, bars, line, rounded, table
+from pjdiag.results import Result, Row
+
+COLUMNS = ("subject", "variant", "part", "seed", "eval_length", "value", "ci_low", "ci_high", "n")
+MOST_TRACES = 14
+WIDE_RANGE = 1e3
+"""Values that span more are drawn over a logarithmic axis."""
+
+
+def experiment_figures(result: Result) -> Iterator[Figure]:
+    """A figure for each measured thing of each experiment: over length, or over subjects."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in result.rows:
+        if row["value"] is not None and row["layer"] is None:
+            groups.setdefault((str(row["experiment"]), str(row["figure"])), []).append(row)
+    for (experiment, figure), rows in groups.items():
+        yield _figure(experiment, figure, _over_seeds(rows))
+
+
+def _over_seeds(rows: Sequence[Row]) -> list[Row]:
+    """Those over all seeds, where there are any."""
+    return [row for row in rows if row["seed"] is None] or list(rows)
+
+
+def _figure(experiment: str, figure: str, rows: list[Row]) -> Figure:
+    lengths = sorted({row["eval_length"] for row in rows if row["eval_length"] is not None})
+    by_length = len(lengths) > 1
+    title = figure.replace("_", " ")
+    unit = next((row["unit"] for row in rows if row["unit"]), "") or title
+    x_of, x_title = _across(rows, by_length)
+    traces: dict[str, list[Row]] = {}
+    for row in rows:
+        traces.setdefault(_label(row, x_title), []).append(row)
+    drawn = list(traces.items())[:MOST_TRACES]
+    draw = line if by_length else bars
+    layout = axes(x_title, unit, **_axis_types(rows, lengths if by_length else []))
+    left_out = len(traces) - len(drawn)
+    most, least = (pick(rows, key=lambda row: row["value"]) for pick in (max, min))
+    caption = (
+        f"{title.capitalize()} in {experiment}: from {numbers.figure(least['value'])} "
+        f"({_name(least)}) to {numbers.figure(most['value'])} ({_name(most)})."
+    )
+    if left_out:
+        caption += f" {left_out} more are in the table only."
+    return Figure(
+        f"{experiment}-{figure}",
+        f"{title.capitalize()}, {experiment}",
+        caption,
+        tuple(_trace(draw, index, name, own, x_of) for index, (name, own) in enumerate(drawn)),
+        layout,
+        table(rows, *COLUMNS),
+        wide=True,
+    )
+
+
+def _across(rows: Sequence[Row], by_length: bool) -> tuple[Callable[[Row], Any], str]:
+    """What lies along the x axis, and its title."""
+    if by_length:
+        return lambda row: row["eval_length"], "length in tokens"
+    parts = {row["part"] for row in rows}
+    if len(parts) > 1:
+        return lambda row: row["part"] or "whole", "part"
+    return lambda row: row["subject"], "subject"
+
+
+def _label(row: Row, x_title: str) -> str:
+    """What a trace is of: everything that the x axis does not say."""
+    names = ["variant", "part", "subject"]
+    if x_title in names:
+        names.remove(x_title)
+    found = [str(row[name]) for name in names if row[name] is not None]
+    if row["seed"] is not None:
+        found.append(f"seed {row['seed']}")
+    return ", ".join(found) or str(row["subject"])
+
+
+def _name(row: Row) -> str:
+    found = [str(row[name]) for name in ("subject", "variant", "part") if row[name] is not None]
+    return ", ".join(found)
+
+
+def _trace(
+    draw: Callable[..., Trace],
+    index: int,
+    name: str,
+    rows: list[Row],
+    x_of: Callable[[Row], Any],
+) -> Trace:
+    ordered = sorted(rows, key=lambda row: row["eval_length"] or 0)
+    x, y = [x_of(row) for row in ordered], [rounded(row["value"]) for row in ordered]
+    if all(row["ci_low"] is None for row in rows):
+        return draw(index, name, x, y)
+    reach = {
+        "type": "data",
+        "symmetric": False,
+        "array": [_arm(row["value"], row["ci_high"]) for row in ordered],
+        "arrayminus": [_arm(row["ci_low"], row["value"]) for row in ordered],
+    }
+    return draw(index, name, x, y, error_y=reach)
+
+
+def _arm(low: float | None, high: float | None) -> float:
+    return 0.0 if low is None or high is None else float(rounded(high - low))
+
+
+def _axis_types(rows: Sequence[Row], lengths: Sequence[int]) -> dict[str, Any]:
+    values = [row["value"] for row in rows]
+    found: dict[str, Any] = {}
+    if min(values) > 0 and max(values) > WIDE_RANGE * min(values):
+        found["yaxis_type"] = "log"
+    if lengths:
+        found |= {
+            "xaxis_type": "log",
+            "xaxis_tickvals": list(lengths),
+            "xaxis_ticktext": [numbers.count(length) for length in lengths],
+        }
+    else:
+        found |= {"xaxis_type": "category", "barmode": "group"}
+    return found

@@ -1,0 +1,104 @@
+"""The claims of the papers and what came out, then the figures of each experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pjdiag.render import numbers
+from pjdiag.render.tables import BLANK, Cell, Header, Table
+from pjdiag.results import Result, Row
+from pjdiag.terms import Scope
+
+VERDICTS = {True: "yes", False: "no", None: "not told"}
+OPTIONAL = (
+    ("variant", "variant", False),
+    ("part", "part", False),
+    ("seed", "seed", True),
+    ("tokens", "eval_length", True),
+    ("layer", "layer", True),
+    ("head", "head", True),
+)
+"""Title, column, and whether it is a number; shown where any row has one."""
+DIGITS = 4
+NOTE = "in brackets: 95% intervals"
+
+
+def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
+    """Claims, then figures by experiment: those over all seeds, each seed's with all rows."""
+    del by  # an experiment's rows speak of whole models but for those that name a layer
+    found = [_claims(result)]
+    for name in dict.fromkeys(row["experiment"] for row in result.rows):
+        rows = result.select(experiment=name)
+        summed = [row for row in rows if row["seed"] is None and row["layer"] is None]
+        found.append(_figures(str(name), rows if all_rows or not summed else summed))
+    return found
+
+
+def _claims(result: Result) -> Table:
+    headers = (
+        Header("claim", key=True),
+        Header("what the papers say"),
+        Header("what came out here"),
+        Header("holds"),
+    )
+    lines = tuple(
+        (
+            Cell(str(claim["claim"])),
+            Cell(str(claim["paper"])),
+            Cell(str(claim["finding"])),
+            Cell(VERDICTS[claim["holds"]]),
+        )
+        for claim in result.provenance.get("claims") or ()
+    )
+    quick = bool(result.provenance.get("quick"))
+    return Table("Claims", headers, lines, "a quick run is no evidence" if quick else "")
+
+
+def _figures(name: str, rows: Sequence[Row]) -> Table:
+    """One line for each thing measured on, a column for each figure; intervals in brackets."""
+    shown = [each for each in OPTIONAL if any(row[each[1]] is not None for row in rows)]
+    keys = ("subject", *(column for _, column, _ in shown))
+    figures = list(dict.fromkeys(str(row["figure"]) for row in rows))
+    units = {str(row["figure"]): row["unit"] for row in rows}
+    lines: dict[tuple[object, ...], dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault(tuple(row[key] for key in keys), {})[str(row["figure"])] = row
+    headers = (
+        Header("subject", key=True, group=True),
+        *(Header(title, numeric=numeric, key=True) for title, _, numeric in shown),
+        *(Header(_head(figure, units[figure]), numeric=True) for figure in figures),
+    )
+    made = tuple(
+        (
+            Cell(str(key[0])),
+            *(_key(value, each[2]) for value, each in zip(key[1:], shown, strict=True)),
+            *(_value(found.get(figure)) for figure in figures),
+        )
+        for key, found in lines.items()
+    )
+    bounded = any(row["ci_low"] is not None for row in rows)
+    return Table(f"Figures of {name}", headers, made, NOTE if bounded else "")
+
+
+def _head(figure: str, unit: str | None) -> str:
+    """The figure's name over two lines, with its unit where it has one."""
+    words = figure.split("_")
+    half = -(-len(words) // 2)
+    title = "\n".join(filter(None, (" ".join(words[:half]), " ".join(words[half:]))))
+    return f"{title} ({unit})" if unit else title
+
+
+def _value(row: Row | None) -> Cell:
+    if row is None:
+        return BLANK
+    text = numbers.figure(row["value"], DIGITS)
+    if row["ci_low"] is None or row["ci_high"] is None:
+        return Cell(text)
+    low, high = (numbers.figure(row[end], DIGITS) for end in ("ci_low", "ci_high"))
+    return Cell(f"{text} [{low}, {high}]")
+
+
+def _key(value: object, numeric: bool) -> Cell:
+    if value is None:
+        return BLANK
+    return Cell(numbers.count(value) if numeric else str(value))
