@@ -35,7 +35,7 @@ def card(
         "checkpoint": outcome.checkpoint.name,
         "command": command,
         "parameters": outcome.parameters,
-        "made_with": {name: _version(name) for name in ("pjdiag", "torch", "numpy")},
+        "made_with": made_with(),
         "data": {
             "source": source,
             "sha256": corpus.digest,
@@ -142,6 +142,11 @@ def _thinned(history: list[dict[str, Any]], rows: int = 25) -> list[dict[str, An
 
 def _sizes(works: tuple[Work, ...]) -> dict[str, int]:
     return {work.name: len(work.data) for work in works}
+
+
+def made_with() -> dict[str, str]:
+    """Versions of the packages that a trained model depends on."""
+    return {name: _version(name) for name in ("pjdiag", "torch", "numpy")}
 
 
 def _version(package: str) -> str:
