@@ -58,7 +58,7 @@ def install(folder: Path) -> Path:
 
 def empty_app(python: Path, folder: Path) -> tuple[Path, int]:
     """A Typer app with as many commands as pjdiag, all empty, and a console script beside it."""
-    count = int(ask(python, "from pjdiag.cli.main import app; print(len(app.registered_commands))"))
+    count = int(ask(python, "from pjdiag.cli.commands import COMMANDS; print(len(COMMANDS))"))
     lines = ["import typer", "app = typer.Typer()"]
     for index in range(count):
         lines += ["@app.command()", f"def command{index}() -> None:", f"    'Command {index}.'"]

@@ -15,7 +15,7 @@ from typer.main import get_command
 import pjdiag
 from pjdiag import errors
 from pjdiag.adapters.registry import GROUP
-from pjdiag.cli.main import app
+from pjdiag.cli.commands import app
 from pjdiag.cli.settings import COMMAND_KEYS, NOT_SHARED, SHARED_KEYS
 from pjdiag.models.methods import METHODS
 from pjdiag.terms import DIAGNOSTICS
@@ -23,7 +23,7 @@ from pjdiag.terms import DIAGNOSTICS
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = get_command(app()).commands  # type: ignore[attr-defined]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 EXAMPLE = re.compile(r"```pycon\n(.*?)```", re.DOTALL)
 

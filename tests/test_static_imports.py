@@ -72,6 +72,21 @@ def test_help_imports_no_numbers(arguments):
     assert names & {*HEAVY, "numpy", "ml_dtypes", "array_api_compat"} == set()
 
 
+def test_a_command_imports_no_other(checkpoint):
+    code = (
+        "import sys\nfrom pjdiag.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+        "print(*(name for name in sys.modules if name.endswith('_command')), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "mass", str(checkpoint), "--quiet"],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert done.stderr.split() == ["pjdiag.cli.mass_command"]
+
+
 @pytest.mark.parametrize("command", STATIC)
 def test_static_commands_import_nothing_heavy(command, checkpoints):
     code, names = imported(command, str(checkpoints[command]), "--quiet", *STATIC[command])

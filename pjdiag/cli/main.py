@@ -10,26 +10,9 @@ import typer
 from typer.main import get_command
 
 from pjdiag.cli.coercion import without_pydantic
-from pjdiag.cli.compare_command import compare
-from pjdiag.cli.convert_command import convert
-from pjdiag.cli.doctor_command import doctor
-from pjdiag.cli.energy_command import energy
-from pjdiag.cli.gate_command import gate
-from pjdiag.cli.inspect_command import inspect
-from pjdiag.cli.kernel_command import kernel
-from pjdiag.cli.loo_command import loo
-from pjdiag.cli.mass_command import mass
-from pjdiag.cli.nll_command import nll
-from pjdiag.cli.patch_command import patch
-from pjdiag.cli.plugins_command import plugins
-from pjdiag.cli.probe_command import probe
-from pjdiag.cli.report_command import report
+from pjdiag.cli.commands import app, asked
 from pjdiag.cli.running import TYPED
 from pjdiag.cli.settings import COMMAND_KEYS, default_map
-from pjdiag.cli.spectrum_command import spectrum
-from pjdiag.cli.stability_command import stability
-from pjdiag.cli.train_command import train
-from pjdiag.cli.verify_command import verify
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_INTERRUPTED, PjdiagError
 from pjdiag.render.text import visible
 
@@ -39,59 +22,6 @@ CLICK_ERROR: type[Exception] = next(
 """Typer brings its own click in newer versions; this is the one it raises."""
 LONGEST_MESSAGE, LONGEST_HINT = 1200, 300
 """Characters; of a longer message the middle is left out, as the hint stands at its end."""
-
-app = typer.Typer(
-    name="pjdiag",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"pjdiag {version('pjdiag')}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    _version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
-    ),
-) -> None:
-    """Which part of relative-position space does a trained attention model use?
-
-    Measured per layer and head. Start with: pjdiag mass CHECKPOINT
-    """
-
-
-DIAGNOSE, DECIDE = "Diagnose a checkpoint", "Act on a diagnosis"
-WORK, LOOK = "Make a checkpoint", "Look around"
-for command, panel in (
-    (inspect, DIAGNOSE),
-    (mass, DIAGNOSE),
-    (spectrum, DIAGNOSE),
-    (energy, DIAGNOSE),
-    (loo, DIAGNOSE),
-    (probe, DIAGNOSE),
-    (stability, DIAGNOSE),
-    (verify, DIAGNOSE),
-    (kernel, DIAGNOSE),
-    (nll, DIAGNOSE),
-    (compare, DECIDE),
-    (report, DECIDE),
-    (gate, DECIDE),
-    (convert, DECIDE),
-    (patch, WORK),
-    (train, WORK),
-    (plugins, LOOK),
-    (doctor, LOOK),
-):
-    app.command(rich_help_panel=panel)(command)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -134,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     defaults: dict[str, Any] = {} if _needs_no_settings(arguments) else default_map(_here())
-    code = without_pydantic(get_command(app)).main(
+    code = without_pydantic(get_command(app(asked(arguments)))).main(
         args=arguments, prog_name="pjdiag", standalone_mode=False, default_map=defaults
     )
     sys.stdout.flush()

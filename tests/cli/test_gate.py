@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 import pjdiag
-from pjdiag.cli.main import app
+from pjdiag.cli.commands import app
 from pjdiag.samples import held_out_text, sample
 from pjdiag.terms import Sector
 from tests.adapters import decoder_folders as folders
@@ -497,7 +497,7 @@ def test_help_shows_square_brackets(rich: str) -> None:
 
 
 def test_no_help_of_any_command_loses_brackets_to_markup() -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = get_command(app()).commands  # type: ignore[attr-defined]
     texts = [command.help for command in commands.values()]
     texts += [getattr(p, "help", None) for each in commands.values() for p in each.params]
     said = [text for text in texts if text]
