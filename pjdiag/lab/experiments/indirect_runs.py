@@ -1,4 +1,4 @@
-"""The runs of indirect indexing: each trained or gone on with, then tested and its spectrum read."""
+"""The runs of indirect indexing: each is trained or gone on with, then its spectrum is read."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class IndirectTask:
 
 
 def answer_logits(model: CausalLM, windows: Tensor) -> Tensor:
-    """Logits ``[B, V]`` of the answer to problems ``[B, letters + 3]``, whose answer is not read."""
+    """Logits ``[B, V]`` of the answer to problems ``[B, letters + 3]``; theirs is not read."""
     logits: Tensor = model.head(model.hidden(windows[:, :-1])[:, -1])
     return logits
 
