@@ -11,7 +11,7 @@ from pjdiag.checkpoint.text import shown_path
 from pjdiag.errors import CheckpointError
 
 MAX_CONFIG_BYTES = 10 * 2**20
-MAX_INDEX_BYTES = 100 * 2**20
+MAX_INDEX_BYTES = 32 * 2**20
 _BOM = b"\xef\xbb\xbf"
 
 

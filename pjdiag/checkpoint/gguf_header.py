@@ -15,12 +15,16 @@ from typing import Any, NamedTuple
 from pjdiag.checkpoint.text import shown
 
 MAGIC = b"GGUF"
-MAX_TENSORS = 1_000_000
-MAX_ENTRIES = 1_000_000
+MAX_TENSORS = 100_000
+MAX_ENTRIES = 100_000
 MAX_NAME_BYTES = 65_535
+MAX_TEXT_BYTES = 32_000_000
+"""Of all names and texts that are kept, together."""
 MAX_DIMENSIONS = 4
 LONGEST_KEPT = 4096
 """Arrays up to this length are kept; of longer ones only the length."""
+MAX_KEPT = 1_000_000
+"""Values of all the arrays that are kept."""
 DEFAULT_ALIGNMENT = 32
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -63,11 +67,25 @@ class _Cursor:
 
     def __init__(self, raw: Any) -> None:
         self.raw, self.at = raw, 0
+        self._text_bytes = 0
+        self._kept = 0
 
-    def take(self, size: int) -> Any:
+    def keep(self, count: int) -> bool:
+        """Whether an array of ``count`` values is to be kept."""
+        if count > LONGEST_KEPT:
+            return False
+        self._kept += count
+        if self._kept > MAX_KEPT:
+            raise GgufError(f"arrays of more than {MAX_KEPT:,} values in all")
+        return True
+
+    def skip(self, size: int) -> None:
         if size > len(self.raw) - self.at:
             raise GgufError(f"truncated: {size} bytes expected at byte {self.at}")
         self.at += size
+
+    def take(self, size: int) -> Any:
+        self.skip(size)
         return self.raw[self.at - size : self.at]
 
     def number(self, code: str) -> Any:
@@ -79,10 +97,13 @@ class _Cursor:
             raise GgufError(f"it announces {found} {what}, which do not fit into the file")
         return found
 
-    def text(self, limit: int) -> str:
+    def text(self, limit: int = MAX_TEXT_BYTES) -> str:
         size = self.number("Q")
         if size > limit:
             raise GgufError(f"a text of {size} bytes at byte {self.at}, expected at most {limit}")
+        self._text_bytes += size
+        if self._text_bytes > MAX_TEXT_BYTES:
+            raise GgufError(f"texts of more than {MAX_TEXT_BYTES:,} bytes in all")
         try:
             return bytes(self.take(size)).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -95,7 +116,7 @@ class _Cursor:
                 raise GgufError(f"truncated: {count} texts expected at byte {self.at}")
             at += 8 + size_at(self.raw, at)[0]
         self.at = min(at, end)
-        self.take(max(at - end, 0))
+        self.skip(max(at - end, 0))
 
 
 def parse_header(raw: Any) -> GgufHeader:
@@ -136,7 +157,7 @@ def _value(cursor: _Cursor, kind: int, name: str) -> Any:
     if kind == _BOOL:
         return bool(cursor.number("B"))
     if kind == _STRING:
-        return cursor.text(len(cursor.raw))
+        return cursor.text()
     if kind == _ARRAY:
         return _array(cursor, name)
     raise GgufError(f"{shown(name)} has a value of the unknown type {kind}")
@@ -146,19 +167,19 @@ def _array(cursor: _Cursor, name: str) -> Any:
     kind = cursor.number("I")
     if kind == _STRING:
         length = cursor.count(8, len(cursor.raw), f"texts in {shown(name)}")
-        if length > LONGEST_KEPT:
+        if not cursor.keep(length):
             cursor.skip_texts(length)
             return Omitted(length)
-        return [cursor.text(len(cursor.raw)) for _ in range(length)]
+        return [cursor.text() for _ in range(length)]
     code = "B" if kind == _BOOL else _SCALARS.get(kind)
     if code is None:
         raise GgufError(f"{shown(name)} is an array of the type {kind}, which is not read")
     size = struct.calcsize(f"<{code}")
     length = cursor.count(size, len(cursor.raw), f"values in {shown(name)}")
-    raw = cursor.take(length * size)
-    if length > LONGEST_KEPT:
+    if not cursor.keep(length):
+        cursor.skip(length * size)
         return Omitted(length)
-    values = struct.unpack(f"<{length}{code}", raw)
+    values = struct.unpack(f"<{length}{code}", cursor.take(length * size))
     return [bool(v) if kind == _BOOL else _shortest(kind, v) for v in values]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from pjdiag.checkpoint.text import shown
 
 MAX_DEPTH = 64
+MAX_VALUES = 1_000_000
+"""As Python objects they take a few hundred bytes each; a header has about ten for a tensor."""
 
 
 class JsonError(ValueError):
@@ -22,6 +24,8 @@ def parse_object(raw: bytes, *, plain_numbers: bool = False) -> dict[str, Any]:
     >>> parse_object(b'{"a": [1, 2]}')
     {'a': [1, 2]}
     """
+    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
+        raise JsonError(f"more than {MAX_VALUES:,} values")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

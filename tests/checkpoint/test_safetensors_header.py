@@ -130,8 +130,10 @@ def test_a_header_of_640_bytes_is_not_taken_for_a_pickle(tmp_path: Path) -> None
 
 def test_a_damaged_header_is_refused_before_its_length_is_allocated(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    path.write_bytes((99_999_999).to_bytes(8, "little") + b'{"w":1}')
-    assert "truncated in the header of 99999999 bytes" in error_of(path)
+    path.write_bytes((31_999_999).to_bytes(8, "little") + b'{"w":1}')
+    assert "truncated in the header of 31999999 bytes" in error_of(path)
+    path.write_bytes((32_000_001).to_bytes(8, "little") + b'{"w":1}')
+    assert "would have 32000001 bytes, expected at most 32000000" in error_of(path)
 
 
 GOOD = framed(
