@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pjdiag.errors import OutputError
+from pjdiag.lab.experiments.parts import Parts
+from pjdiag.lab.run_state import STATE_NAME
 from pjdiag.lab.streams import Stream, read_stream
 
 STEPS = 2000
@@ -51,7 +53,7 @@ class TrainingRun:
         >>> TrainingRun("chorales", "full", 2).key
         'chorales-full-s2'
         """
-        return f"{self.stream}-{self.method}-s{self.seed}" + ("-quick" if self.quick else "")
+        return f"{self.stream}-{self.method}-s{self.seed}"
 
     @property
     def trained(self) -> TrainingRun:
@@ -131,7 +133,7 @@ def trainings(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
 def is_finished(run: TrainingRun, folder: Path, stream: Stream) -> bool:
     """Whether the run's folder holds its card, with this recipe and this corpus."""
     values = read_card(run, folder)
-    if values is None or (run.folder(folder) / "state.safetensors").exists():
+    if values is None or (run.folder(folder) / STATE_NAME).exists():
         return False
     # The card went through JSON, so the recipe goes through it too.
     recipe = json.loads(json.dumps(recipe_of(run).to_dict()))
@@ -148,51 +150,52 @@ def read_card(run: TrainingRun, folder: Path) -> dict[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
-def train_run(run: TrainingRun, folder: Path, data: Path | None, threads: int = 1) -> str:
-    """Train one run, or go on with it; a line that says how it ended."""
-    import torch
-
+def train_run(run: TrainingRun, folder: Path, data: Path | None) -> float:
+    """Train one run, or go on with it; its held-out loss in nats per byte."""
     from pjdiag.lab.training import train
 
-    torch.set_num_threads(threads)
     stream = read_stream(run.stream, data)
-    if is_finished(run, folder, stream):
-        return f"{run.key}: finished before"
     out = run.folder(folder)
-    if out.exists() and not (out / "state.safetensors").exists():
+    unfinished = (out / STATE_NAME).exists()
+    if is_finished(run, folder, stream):
+        return float((read_card(run, folder) or {})["held_out"]["loss"])
+    if out.exists() and not unfinished:
         shutil.rmtree(out)  # of another recipe or corpus; these folders are the experiment's own
     command = "pjdiag reproduce " + ("music" if stream.kind == "music" else "language")
     outcome = train(
         recipe_of(run), stream.corpus, out, source=stream.source, command=f"{command} --data DIR"
     )
-    return f"{run.key}: held-out {outcome.best_held_out_loss:.4f}, {outcome.minutes:.1f} minutes"
+    return outcome.final_held_out_loss
 
 
 def train_all(
-    runs: Sequence[TrainingRun],
-    folder: Path,
-    data: Path | None,
-    workers: int = 1,
-    report: Report = print,
-) -> None:
+    runs: Sequence[TrainingRun], folder: Path, data: Path | None, workers: int, report: Report
+) -> float:
     """Train what ``runs`` need and is not finished, ``workers`` at once, one thread each.
 
-    Interrupted at any point, the same call goes on. Raises what ``train`` and the streams raise.
+    The seconds that all of these trainings took, whenever that was. Interrupted at any point,
+    the same call goes on. Raises what ``train`` and the streams raise.
     """
     streams = {name: read_stream(name, data) for name in dict.fromkeys(r.stream for r in runs)}
     wanted = trainings(runs)
     missing = [run for run in wanted if not is_finished(run, folder, streams[run.stream])]
     report(f"{len(wanted) - len(missing)} of {len(wanted)} trainings are finished")
-    with ProcessPoolExecutor(max(1, workers), mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(train_run, run, folder, data) for run in missing]
-        try:
-            for done, finished in enumerate(as_completed(waiting), 1):
-                report(f"{done} of {len(missing)}: {finished.result()}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    jobs = {run.key: partial(train_run, run, folder, data) for run in missing}
+    of = {run.key: [recipe_of(run).to_dict(), streams[run.stream].corpus.digest] for run in missing}
+    ended: list[str] = []
+
+    def done(key: str) -> None:
+        ended.append(key)
+        report(f"training {len(ended)} of {len(missing)}: {key} is there")
+
+    Parts(folder / "parts" / "trainings", {}).each(jobs, workers, of, done)
+    for run in missing:
+        if not is_finished(run, folder, streams[run.stream]):
+            train_run(run, folder, data)  # its folder has gone since it was trained
     for run in runs:
         share_weights(run, folder, streams[run.stream])
+    cards = [read_card(run, folder) or {} for run in wanted]
+    return 60 * sum(float(values.get("minutes", 0.0)) for values in cards)
 
 
 def share_weights(run: TrainingRun, folder: Path, stream: Stream) -> None:
@@ -245,7 +248,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
 
     def report(line: str) -> None:
-        print(line, flush=True)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
     runs = (*LANGUAGE_RUNS, *MUSIC_RUNS)
     train_all(runs, asked.folder, asked.data, asked.workers, report)
