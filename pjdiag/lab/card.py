@@ -144,9 +144,9 @@ def _sizes(works: tuple[Work, ...]) -> dict[str, int]:
     return {work.name: len(work.data) for work in works}
 
 
-def made_with() -> dict[str, str]:
+def made_with(*packages: str) -> dict[str, str]:
     """Versions of the packages that a trained model depends on."""
-    return {name: _version(name) for name in ("pjdiag", "torch", "numpy")}
+    return {name: _version(name) for name in packages or ("pjdiag", "torch", "numpy")}
 
 
 def _version(package: str) -> str:

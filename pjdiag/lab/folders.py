@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -49,3 +50,12 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     finally:
         if temporary is not None and temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def save_pretrained(folder: Path, *parts: Any) -> None:
+    """Write a Hugging Face model and its tokenizer into ``folder``."""
+    from pjdiag.models.huggingface.loading import quiet
+
+    with quiet():
+        for part in parts:
+            part.save_pretrained(folder)

@@ -9,7 +9,8 @@ from typing import Any
 
 from pjdiag.lab.corpora import Corpus
 from pjdiag.lab.patched_recipe import FINAL_RATE, PatchedRecipe
-from pjdiag.lab.patched_training import Measured, PatchedRun
+from pjdiag.lab.patched_training import PatchedRun
+from pjdiag.lab.token_training import Measured
 
 CARD_VERSION = 1
 PACKAGES = ("pjdiag", "torch", "transformers", "tokenizers", "numpy")

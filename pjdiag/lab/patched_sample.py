@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pjdiag.lab.corpora import Corpus
-from pjdiag.lab.folders import require_free, write_folder
+from pjdiag.lab.folders import require_free, save_pretrained, write_folder
 from pjdiag.lab.patched_card import card, write_card
 from pjdiag.lab.patched_recipe import PatchedRecipe
-from pjdiag.lab.patched_training import PatchedRun, run_recipe, save_run
+from pjdiag.lab.patched_training import PatchedRun, run_recipe
 from pjdiag.lab.recipe import ProgressCallback, TrainOutcome
 
 
@@ -31,7 +31,7 @@ def make_patched(
     run = run_recipe(recipe, corpus, progress)
 
     def write(folder: Path) -> None:
-        save_run(run, folder)
+        save_pretrained(folder, run.model, run.tokenizer)
         write_card(card(recipe, corpus, run, source, command), folder)
         for name, data in files.items():
             (folder / name).write_bytes(data)

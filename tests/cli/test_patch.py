@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import pjdiag
 from pjdiag.lab.corpora import Work
-from pjdiag.lab.patched_training import made_tokenizer
+from pjdiag.lab.token_training import made_tokenizer
 from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.patching import patched_layers
 from tests import isolated

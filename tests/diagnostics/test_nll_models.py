@@ -13,7 +13,7 @@ import torch
 import pjdiag
 from pjdiag.errors import AdapterError, DataError, UsageError
 from pjdiag.lab.corpora import Work
-from pjdiag.lab.patched_training import made_tokenizer
+from pjdiag.lab.token_training import made_tokenizer
 from pjdiag.models.huggingface.attention import attach, observed
 from pjdiag.models.huggingface.loading import quiet
 from pjdiag.models.running import RunningAttention

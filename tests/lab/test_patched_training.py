@@ -19,8 +19,9 @@ from pjdiag.lab.folders import write_folder
 from pjdiag.lab.patched_card import card_markdown
 from pjdiag.lab.patched_recipe import PATCHED_LLAMA, PatchedRecipe, Phase
 from pjdiag.lab.patched_sample import make_patched
-from pjdiag.lab.patched_training import encoded, made_tokenizer, run_recipe
+from pjdiag.lab.patched_training import run_recipe
 from pjdiag.lab.recipe import Progress
+from pjdiag.lab.token_training import encoded, made_tokenizer
 from pjdiag.models.patching import patched_layers
 
 LINES = "".join(f"the {i % 7}th hill and the {i % 5}th river, said she\n" for i in range(300))
