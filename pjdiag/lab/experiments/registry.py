@@ -15,14 +15,14 @@ ALL = "all"
 NAMES = (
     "fixed-recovery",
     "adaptive-recovery",
-    "stability",
     "synthetic-query",
     "indirect-indexing",
     "language",
     "music",
     "length-extrapolation",
+    "stability",
 )
-"""In the order in which ``all`` runs them."""
+"""In the order in which ``all`` runs them: the last one reads what the others have trained."""
 
 
 def available() -> tuple[str, ...]:
