@@ -48,8 +48,8 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Make a shipped sample again: language-full or patched-llama. Its recipe and text "
-            "are fixed; the text is downloaded, or its archive given as --data.",
+            help="Make a shipped sample again, such as language-full; another word lists them. "
+            "Recipe and text are fixed; the text is downloaded, or its archive given as --data.",
         ),
     ] = None,
     task: Annotated[Task, typer.Argument(help="language: a byte-level model.")] = Task.LANGUAGE,

