@@ -40,18 +40,12 @@ Measured = Mapping[tuple[str, int], Mapping[str, Any]]
 def run(setting: Setting, parts: Parts) -> list[Row]:
     """Train every method and seed that is missing, then the rows of all."""
     steps, seeds = (QUICK_STEPS, SEEDS[:1]) if setting.quick else (STEPS, SEEDS)
-    wanted = [(method, seed) for seed in seeds for method in METHODS]
-    names = {f"{method}-s{seed}": (method, seed) for method, seed in wanted}
+    names = {f"{method}-s{seed}": (method, seed) for seed in seeds for method in METHODS}
+    recipes = {name: recipe_of(*run, steps) for name, run in names.items()}
     found = parts.each(
-        {
-            name: partial(measured_run, method, seed, steps, setting.runs)
-            for name, (method, seed) in names.items()
-        },
+        {name: partial(measured_run, recipe, setting.runs) for name, recipe in recipes.items()},
         setting.workers,
-        of={
-            name: [recipe_of(method, seed, steps).to_dict(), TASK.digest]
-            for name, (method, seed) in names.items()
-        },
+        of={name: [recipe.to_dict(), TASK.digest] for name, recipe in recipes.items()},
         done=lambda name: setting.report(f"{NAME}: {name} of {len(names)} runs is trained"),
     )
     return list(rows_of({names[name]: value for name, value in found.items()}))

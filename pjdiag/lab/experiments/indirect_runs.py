@@ -40,12 +40,12 @@ def command_of(recipe: TrainRecipe) -> str:
     return f"pjdiag train --sample {sample} -o DIR" if sample and whole else COMMAND
 
 
-def measured_run(method: str, seed: int, steps: int, runs: Path) -> dict[str, Any]:
+def measured_run(recipe: TrainRecipe, runs: Path) -> dict[str, Any]:
     """Train what is missing of a run, and what it came to: a JSON object.
 
     ``runs`` holds the experiment's own folders: one of another recipe is trained anew.
     """
-    recipe, folder = recipe_of(method, seed, steps), run_folder(runs, method, seed)
+    folder = run_folder(runs, recipe.model.method, recipe.seed)
     card = finished_card(recipe, folder)
     if card is None:
         if folder.exists() and not (folder / STATE_NAME).exists():

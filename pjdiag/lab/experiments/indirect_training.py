@@ -107,7 +107,7 @@ def _task(recipe: TrainRecipe) -> Task:
     )
 
 
-def tested(model: CausalLM) -> dict[str, Any]:
+def accuracies(model: CausalLM) -> dict[str, Any]:
     """Accuracy on the fixed test problems by offset, with Wilson's 95% intervals."""
     right, loss = answered(model, TASK.fixed(TEST_EACH, TEST_SEED))
     shares = right.view(len(TASK.offsets), TEST_EACH).double().mean(1).tolist()
@@ -132,7 +132,7 @@ def some_problems() -> NDArray[np.int64]:
 
 def _finish(recipe: TrainRecipe, state: RunState, out: Path, command: str) -> TrainOutcome:
     model = read_model(recipe, out)
-    test = tested(model)
+    test = accuracies(model)
     outcome = TrainOutcome(
         checkpoint=out / MODEL_NAME,
         card=out / CARD_NAME,

@@ -81,7 +81,7 @@ def learned(sector_set: str, seeds: Sequence[int], steps: int) -> list[dict[str,
     found = []
     pairs = [(teacher, seed) for teacher in TEACHERS for seed in seeds]
     for index, (teacher, seed) in enumerate(pairs):
-        accuracy, trials = tested(teacher, weights[index], seed)
+        accuracy, trials = answered_share(teacher, weights[index], seed)
         parameters = learners.head_parameters(index)
         found.append(
             {
@@ -96,7 +96,7 @@ def learned(sector_set: str, seeds: Sequence[int], steps: int) -> list[dict[str,
     return found
 
 
-def tested(teacher: Teacher, weights: Tensor, seed: int) -> tuple[float, int]:
+def answered_share(teacher: Teacher, weights: Tensor, seed: int) -> tuple[float, int]:
     """Share of fresh queries that ``weights`` ``[L - 1]`` answer as the teacher, and how many."""
     wanted = torch.from_numpy(teacher.weights())[None]
     bits, labels = bits_and_labels(wanted, [torch.Generator().manual_seed(2_000 + seed)], TEST)
