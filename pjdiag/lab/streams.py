@@ -147,14 +147,22 @@ def chorales(folder: Path | None) -> Stream:
     return chorale_stream(read_checked(folder, CHORALES))
 
 
+def folk(folder: Path | None) -> Stream:
+    """Folk tunes as event tokens."""
+    from pjdiag.lab.folk_tunes import folk_stream
+
+    return folk_stream(folder)
+
+
 STREAMS: dict[str, Callable[[Path | None], Stream]] = {
     "tinyshakespeare": tiny_shakespeare,
     "war_and_peace": war_and_peace,
     "wikitext2": wikitext2,
     "chorales": chorales,
+    "folk": folk,
 }
 LANGUAGES = ("tinyshakespeare", "war_and_peace", "wikitext2")
-MUSIC = ("chorales",)
+MUSIC = ("chorales", "folk")
 
 
 def read_stream(name: str, folder: Path | None) -> Stream:

@@ -91,7 +91,7 @@ LANGUAGE_RUNS = (
     *runs_of("war_and_peace", _TEXT),
     *runs_of("wikitext2", _TEXT),
 )
-MUSIC_RUNS = runs_of("chorales", _CHORALES)
+MUSIC_RUNS = (*runs_of("chorales", _CHORALES), *runs_of("folk", {"full": 3}))
 
 _FIRST = ("full", "affine", "rope", "rope_affine", "pope")
 
