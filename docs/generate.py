@@ -1,10 +1,11 @@
 """Write the generated parts of README.md and docs/ again, or check that they are current.
 
 ``python docs/generate.py`` writes, ``--check`` compares and ends with 1 where a page is stale. A
-page marks such a part with ``<!-- help: COMMAND -->``, ``<!-- output: COMMAND -->`` or
-``<!-- columns: DIAGNOSTIC -->``, and ``<!-- end -->``.
+page marks such a part with ``<!-- help: COMMAND -->``, ``<!-- output: COMMAND -->``,
+``<!-- columns: DIAGNOSTIC -->`` or ``<!-- evidence: WHAT -->``, and ``<!-- end -->``. WHAT is
+``claims``, or ``NAME FIGURE,... [COLUMN=VALUE,...]``: figures kept in ``docs/evidence/NAME.json``.
 
-Help and columns must be equal; a command's output may differ in the last digits, which depend on
+Help, columns and evidence must be equal; a command's output may differ in the last digits, which depend on
 the machine.
 """
 
@@ -19,15 +20,20 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from pjdiag.lab.experiments.registry import available, experiment
+from pjdiag.render.tables import Table
+from pjdiag.render.views.reproduce import figure_table
+from pjdiag.results import Result
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(
-    r"<!-- (?P<kind>help|columns|output|rounding): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end -->",
+    r"<!-- (?P<kind>help|columns|evidence|output|rounding): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end -->",
     re.DOTALL,
 )
 NUMBER = re.compile(r"[<>]?-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
 BARS = re.compile(r"[\u2580-\u259f]")
+EXACT = ("help", "columns", "evidence")
 RELATIVE, ABSOLUTE = 0.1, 1e-6
 """How far a figure may lie from the printed one: it is rounded, and so are float32 codes."""
 
@@ -58,7 +64,7 @@ def stale(text: str) -> list[str]:
 
 
 def _same(old: str, new: str, kind: str) -> bool:
-    if kind in ("help", "columns"):
+    if kind in EXACT:
         return old.strip() == new.strip()
     words = [NUMBER.sub("#", BARS.sub("", text)).split() for text in (old, new)]
     figures = [[_value(number) for number in NUMBER.findall(text)] for text in (old, new)]
@@ -118,9 +124,89 @@ def _columns(name: str) -> str:
     return "\n".join(lines)
 
 
+EVIDENCE = ROOT / "docs" / "evidence"
+VERDICTS = {True: "yes", False: "no", None: "not told"}
+NOT_RUN = "not run yet"
+
+
+def _evidence(what: str) -> str:
+    if what == "claims":
+        return _claims()
+    name, _, rest = what.partition(" ")
+    result = _kept(name)
+    if result is None:
+        return f"{NOT_RUN.capitalize()}: `pjdiag reproduce {name}`."
+    figures, _, conditions = rest.partition(" ")
+    wanted = dict(each.split("=") for each in conditions.split())
+    rows = [
+        row
+        for row in result.rows
+        if row["figure"] in figures.split(",")
+        and row["seed"] is None
+        and all(str(row[column]) in value.split(",") for column, value in wanted.items())
+    ]
+    if not rows:
+        raise RuntimeError(f"docs/evidence/{name}.json has no rows for {what}")
+    (about,) = result.provenance["experiments"]
+    seeds = f", seeds {', '.join(map(str, about['seeds']))}" if about["seeds"] else ""
+    return "\n".join(
+        [
+            *_table(figure_table(name, rows)),
+            "",
+            f"`{_command(name)}`: {about['minutes']:g} minutes of processor time{seeds}; all "
+            f"{len(result.rows):,} figures are in [{name}.json](evidence/{name}.json).",
+        ]
+    )
+
+
+def _claims() -> str:
+    """Every claim, with what the kept figures say of it."""
+    lines = [
+        "| claim | what the papers say | what came out here | holds | command |",
+        "|---|---|---|---|---|",
+    ]
+    for name in available():
+        made, result = experiment(name), _kept(name)
+        for claim in made.claims:
+            found = claim.finding(result.rows) if result is not None else None
+            text, verdict = (found.text, VERDICTS[found.holds]) if found else (NOT_RUN, "")
+            cells = (claim.name, claim.paper, text, verdict, f"`{claim.command}`")
+            lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+@cache
+def _kept(name: str) -> Result | None:
+    """The full run of an experiment that is kept; None where there is none yet."""
+    path = EVIDENCE / f"{name}.json"
+    if not path.exists():
+        return None
+    result = Result.read(path)
+    if result.provenance["quick"]:
+        raise RuntimeError(f"{path} is of a quick run, which is no evidence")
+    return result
+
+
+def _command(name: str) -> str:
+    return f"pjdiag reproduce {name} -o docs/evidence/{name}.json"
+
+
+def _table(table: Table) -> list[str]:
+    titles = [" ".join(header.title.split()) for header in table.headers]
+    rules = ["---:" if header.numeric else "---" for header in table.headers]
+    lines = [f"| {' | '.join(titles)} |", f"|{'|'.join(rules)}|"]
+    lines += [f"| {' | '.join(_cell(cell.text) for cell in line)} |" for line in table.lines]
+    return [*lines, *(["", f"{table.note.capitalize()}."] if table.note else [])]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", chr(92) + "|")
+
+
 MAKERS: dict[str, Callable[[str], str]] = {
     "help": _help,
     "columns": _columns,
+    "evidence": _evidence,
     "output": _output,
     "rounding": _output,
 }

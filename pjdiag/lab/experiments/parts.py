@@ -25,8 +25,8 @@ POLL, GRACE = 0.5, 10.0
 class Parts:
     """JSON values by name, in ``folder``, each with the identity of what it depends on.
 
-    A part of another identity is measured again. ``seconds`` is what all the parts that were
-    asked for took, whenever that was.
+    A part of another identity is measured again. ``seconds`` is the processor time that all the
+    parts took which were asked for, whenever that was.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
@@ -49,9 +49,9 @@ class Parts:
         """
         kept = self._kept(name, of)
         if kept is None:
-            started = time.monotonic()
+            started = time.process_time()
             value = measure()
-            kept = self._keep(name, of, value, time.monotonic() - started)
+            kept = self._keep(name, of, value, time.process_time() - started)
         self.seconds += kept["seconds"]
         found: T = kept["value"]
         return found
@@ -142,8 +142,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _timed(job: Callable[[], T]) -> tuple[T, float]:
-    started = time.monotonic()
-    return job(), time.monotonic() - started
+    started = time.process_time()
+    return job(), time.process_time() - started
 
 
 def _nobody(name: str) -> None:

@@ -51,7 +51,7 @@ def reproduce(names: Sequence[str], setting: Setting) -> Result:
 
 
 def run_one(chosen: Experiment, setting: Setting) -> tuple[Experiment, list[Row], float]:
-    """The experiment, its rows, and the minutes that its parts took."""
+    """The experiment, its rows, and the minutes of processor time of its parts."""
     identity = {
         "experiment": chosen.name,
         "quick": setting.quick,
@@ -62,7 +62,7 @@ def run_one(chosen: Experiment, setting: Setting) -> tuple[Experiment, list[Row]
     setting.report(f"{chosen.name}: {chosen.question}")
     rows = chosen.run(setting, parts)
     minutes = parts.seconds / 60
-    setting.report(f"{chosen.name}: done, {minutes:.1f} minutes of work")
+    setting.report(f"{chosen.name}: done, {minutes:.1f} minutes of processor time")
     return chosen, rows, minutes
 
 

@@ -30,7 +30,7 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     for name in dict.fromkeys(row["experiment"] for row in result.rows):
         rows = result.select(experiment=name)
         summed = [row for row in rows if row["seed"] is None and row["layer"] is None]
-        found.append(_figures(str(name), rows if all_rows or not summed else summed))
+        found.append(figure_table(str(name), rows if all_rows or not summed else summed))
     return found
 
 
@@ -54,7 +54,7 @@ def _claims(result: Result) -> Table:
     return Table("Claims", headers, lines, "a quick run is no evidence" if quick else "")
 
 
-def _figures(name: str, rows: Sequence[Row]) -> Table:
+def figure_table(name: str, rows: Sequence[Row]) -> Table:
     """One line for each thing measured on, a column for each figure; intervals in brackets."""
     shown = [each for each in OPTIONAL if any(row[each[1]] is not None for row in rows)]
     keys = ("subject", *(column for _, column, _ in shown))
