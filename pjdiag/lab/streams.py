@@ -56,7 +56,7 @@ class Stream:
 
     name: str
     kind: str
-    """``language`` or ``music``."""
+    """``language`` or ``music``: the experiment that trains its models."""
     corpus: Corpus
     test: bytes
     """Seen by no training run; every reported loss is measured on it."""

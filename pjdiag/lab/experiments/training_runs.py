@@ -10,6 +10,7 @@ import argparse
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -151,21 +152,23 @@ def read_card(run: TrainingRun, folder: Path) -> dict[str, Any] | None:
 
 
 def train_run(run: TrainingRun, folder: Path, data: Path | None) -> float:
-    """Train one run, or go on with it; its held-out loss in nats per byte."""
+    """Train one run, or go on with it; the processor seconds it took, or, where part of it was
+    done before, the seconds on its card.
+    """
     from pjdiag.lab.training import train
 
+    started = time.process_time()
     stream = read_stream(run.stream, data)
     out = run.folder(folder)
     unfinished = (out / STATE_NAME).exists()
-    if is_finished(run, folder, stream):
-        return float((read_card(run, folder) or {})["held_out"]["loss"])
-    if out.exists() and not unfinished:
-        shutil.rmtree(out)  # of another recipe or corpus; these folders are the experiment's own
-    command = "pjdiag reproduce " + ("music" if stream.kind == "music" else "language")
-    outcome = train(
-        recipe_of(run), stream.corpus, out, source=stream.source, command=f"{command} --data DIR"
-    )
-    return outcome.final_held_out_loss
+    if not is_finished(run, folder, stream):
+        if out.exists() and not unfinished:
+            shutil.rmtree(out)  # another recipe's or corpus's; the folders are the experiment's own
+        command = f"pjdiag reproduce {stream.kind} --data DIR"
+        train(recipe_of(run), stream.corpus, out, source=stream.source, command=command)
+        if not unfinished:
+            return time.process_time() - started
+    return 60 * float((read_card(run, folder) or {})["minutes"])
 
 
 def train_all(
@@ -180,22 +183,23 @@ def train_all(
     wanted = trainings(runs)
     missing = [run for run in wanted if not is_finished(run, folder, streams[run.stream])]
     report(f"{len(wanted) - len(missing)} of {len(wanted)} trainings are finished")
-    jobs = {run.key: partial(train_run, run, folder, data) for run in missing}
-    of = {run.key: [recipe_of(run).to_dict(), streams[run.stream].corpus.digest] for run in missing}
+    jobs = {run.key: partial(train_run, run, folder, data) for run in wanted}
+    of = {run.key: [recipe_of(run).to_dict(), streams[run.stream].corpus.digest] for run in wanted}
+    keys = {run.key for run in missing}
     ended: list[str] = []
 
     def done(key: str) -> None:
-        ended.append(key)
-        report(f"training {len(ended)} of {len(missing)}: {key} is there")
+        if key in keys:
+            ended.append(key)
+            report(f"training {len(ended)} of {len(missing)}: {key} is there")
 
-    Parts(folder / "parts" / "trainings", {}).each(jobs, workers, of, done)
+    seconds = Parts(folder / "parts" / "trainings", {}).each(jobs, workers, of, done)
     for run in missing:
         if not is_finished(run, folder, streams[run.stream]):
             train_run(run, folder, data)  # its folder has gone since it was trained
     for run in runs:
         share_weights(run, folder, streams[run.stream])
-    cards = [read_card(run, folder) or {} for run in wanted]
-    return 60 * sum(float(values.get("minutes", 0.0)) for values in cards)
+    return sum(seconds.values())
 
 
 def share_weights(run: TrainingRun, folder: Path, stream: Stream) -> None:
