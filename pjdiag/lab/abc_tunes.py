@@ -79,6 +79,8 @@ class _Tune:
     tuplet: tuple[int, Fraction] = (0, Fraction(1))
     next_factor: Fraction = Fraction(1)
     tied: bool = False
+    last_length: Fraction = Fraction(0)
+    """Of the last note as written; what it is tied to is not in it."""
 
     def read(self, block: str) -> list[Event]:
         for line in block.split("\n"):
@@ -149,6 +151,7 @@ class _Tune:
             self.events[place] = (pitch, _duration(self.events[place]) + length)
         else:
             self.events.append((pitch, length))
+        self.last_length = length
 
     def _broken(self, signs: str) -> None:
         place = self._last()
@@ -158,7 +161,7 @@ class _Tune:
         before, self.next_factor = (2 - short, short) if signs[0] == ">" else (short, 2 - short)
         event = self.events[place]
         if not isinstance(event, str):
-            self.events[place] = (event[0], event[1] * before)
+            self.events[place] = (event[0], event[1] + self.last_length * (before - 1))
 
     def _last(self) -> int | None:
         """The place of the last note."""

@@ -45,7 +45,7 @@ def encode(pieces: Iterable[Sequence[Event]]) -> bytes:
     """The tokens of tunes, one byte each; a separator ends a tune.
 
     >>> list(encode([[(62, Fraction(1, 8)), BAR, (None, Fraction(1, 4))]]))
-    [62, 142, 131, 129, 148, 130]
+    [62, 143, 131, 129, 148, 130]
     """
     tokens = bytearray()
     for piece in pieces:
