@@ -64,6 +64,9 @@ fuzz: $(VENV)/.whole
 samples: $(VENV)/.whole
 	$(BIN)/pjdiag train --sample language-full -o runs/language_full
 	$(BIN)/pjdiag train --sample patched-llama -o runs/patched_llama
+	$(BIN)/pjdiag train --sample indirect-indexing-pope -o runs/indirect_indexing_pope
+	$(BIN)/pjdiag train --sample indirect-indexing-rope -o runs/indirect_indexing_rope
+	$(BIN)/pjdiag reproduce adaptive-recovery  # runs/reproduce/adaptive_teachers
 
 nightly: $(VENV)/.whole bench fuzz
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --hypothesis-profile nightly

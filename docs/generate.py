@@ -5,8 +5,8 @@ page marks such a part with ``<!-- help: COMMAND -->``, ``<!-- output: COMMAND -
 ``<!-- columns: DIAGNOSTIC -->`` or ``<!-- evidence: WHAT -->``, and ``<!-- end -->``. WHAT is
 ``claims``, or ``NAME FIGURE,... [COLUMN=VALUE,...]``: figures kept in ``docs/evidence/NAME.json``.
 
-Help, columns and evidence must be equal; a command's output may differ in the last digits, which depend on
-the machine.
+Help, columns and evidence must be equal; a command's output may differ in the last digits, which
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(
-    r"<!-- (?P<kind>help|columns|evidence|output|rounding): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end -->",
+    r"<!-- (?P<kind>help|columns|evidence|output|rounding): (?P<what>.+?) -->\n"
+    r"(?P<body>.*?)<!-- end -->",
     re.DOTALL,
 )
 NUMBER = re.compile(r"[<>]?-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")

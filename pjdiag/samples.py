@@ -38,6 +38,7 @@ def _shipped(name: str, file: str) -> Path:
     root = Path(str(files("pjdiag_samples")))
     path = root / name / file
     if not path.is_file():
-        shipped = ", ".join(sorted(folder.parent.name for folder in root.glob("*/*.safetensors")))
+        found = sorted(each.parent.name for each in root.glob("*/model.safetensors"))
+        shipped = ", ".join(found)
         raise DataError(f"no shipped sample {name!r}", f"the samples are {shipped or 'missing'}")
     return path

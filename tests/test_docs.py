@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from pjdiag import errors
 from pjdiag.adapters.registry import GROUP
 from pjdiag.cli.commands import app
 from pjdiag.cli.settings import COMMAND_KEYS, NOT_SHARED, SHARED_KEYS
+from pjdiag.lab.experiments.registry import available
 from pjdiag.models.methods import METHODS
 from pjdiag.terms import DIAGNOSTICS
 
@@ -48,9 +50,9 @@ GENERATED = [
     pytest.param(page, match, id=f"{page_id(page)}: {match['kind']} {match['what']}")
     for page in PAGES
     for match in generator().PART.finditer(read(page))
-    if match["kind"] in ("help", "columns")
+    if match["kind"] in generator().EXACT
 ]
-"""Help and columns. What commands print is checked by ``make docs-check``, which takes longer."""
+"""Those that must be equal. What commands print is checked by ``make docs-check``: it is slower."""
 
 
 @pytest.mark.parametrize(("page", "match"), GENERATED)
@@ -62,6 +64,34 @@ def test_a_stale_part_is_noticed():
     current = generator().written("<!-- columns: loo -->\n<!-- end -->")
     assert generator().stale(current) == []
     assert generator().stale(current.replace("nats", "bits")) == ["columns: loo"]
+
+
+def test_evidence_is_made_of_kept_figures(tmp_path, monkeypatch):
+    """A row that is not there, or of a quick run, is an error and no empty table."""
+    monkeypatch.setattr(generator(), "EVIDENCE", tmp_path)
+    generator()._kept.cache_clear()
+    made = generator().written("<!-- evidence: fixed-recovery r2_inside -->\n<!-- end -->")
+    assert "Not run yet: `pjdiag reproduce fixed-recovery`." in made
+    assert made.count("not run yet") == 0
+    claims = generator().written("<!-- evidence: claims -->\n<!-- end -->")
+    assert claims.count("not run yet") > 20
+    for quick, message in ((True, "of a quick run"), (False, "has no rows")):
+        kept = json.loads((DOCS / "evidence" / "fixed-recovery.json").read_text(encoding="utf-8"))
+        kept["provenance"]["quick"] = quick
+        (tmp_path / "fixed-recovery.json").write_text(json.dumps(kept), encoding="utf-8")
+        generator()._kept.cache_clear()
+        with pytest.raises(RuntimeError, match=message):
+            generator().written("<!-- evidence: fixed-recovery nothing -->\n<!-- end -->")
+    generator()._kept.cache_clear()
+
+
+def test_evidence_has_a_claim_of_every_experiment():
+    text = read(DOCS / "evidence.md")
+    for name in available():
+        assert f"`pjdiag reproduce {name}" in text, name
+    kept = {path.stem for path in (DOCS / "evidence").glob("*.json")}
+    assert kept <= set(available())
+    assert all((DOCS / "evidence" / f"{n}.json").stat().st_size < 300_000 for n in kept)
 
 
 def test_a_printed_figure_may_differ_in_its_last_digits_only(monkeypatch):

@@ -545,6 +545,54 @@ def compare_result(*affine: float) -> Result:
     return compared(found)
 
 
+def claim(name: str, holds: bool | None, finding: str = "0.84 against 0.12") -> Row:
+    """A claim as a result of `reproduce` states it."""
+    return {
+        "experiment": "language",
+        "claim": name,
+        "paper": "affine first",
+        "finding": finding,
+        "holds": holds,
+        "command": "pjdiag reproduce language",
+    }
+
+
+def reproduce_result(
+    rows: Sequence[Row] | None = None, *claims: Row, quick: bool = False
+) -> Result:
+    """Two methods by seed and over the seeds, at two lengths, with an interval."""
+    found = rows or [
+        row(
+            "reproduce",
+            scope(mechanism=None),
+            experiment="language",
+            subject="wikitext2",
+            variant=variant,
+            seed=seed,
+            eval_length=length,
+            part=part,
+            figure=figure,
+            value=value,
+            unit="nats per byte" if figure == "nll" else None,
+            ci_low=value - 0.1 if seed is None else None,
+            ci_high=value + 0.1 if seed is None else None,
+            n=3 if seed is None else 1,
+        )
+        for variant, value in (("full", 1.6), ("rope", 2.4))
+        for seed in (None, 0, 1, 2)
+        for figure, part, lengths in (
+            ("nll", None, (128, 32768)),
+            ("loo_delta_nll", "sector:affine", (128,)),
+            ("loo_delta_nll", "order:2", (128,)),
+        )
+        for length in lengths
+    ]
+    stated = claims or (claim("affine is largest", True), claim("order 2 matters", False))
+    experiments = [{"name": "language", "question": "?", "seeds": [0, 1, 2], "minutes": 5.0}]
+    provenance = {"quick": quick, "experiments": experiments, "claims": list(stated)}
+    return Result("reproduce", {}, {"command": None, **provenance}, tuple(found))
+
+
 EVERY_RESULT = {
     "inspect": inspect_result([inspect_row(0), inspect_row(1)]),
     "mass": mass_result(),
@@ -558,4 +606,5 @@ EVERY_RESULT = {
     "nll": nll_result({128: 1.61, 32768: 1.70}),
     "gate": gate_result(),
     "compare": compare_result(0.6, 4.05, 8.1),
+    "reproduce": reproduce_result(),
 }

@@ -88,7 +88,7 @@ def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "compare":
         return _after_compare(result)
     if result.diagnostic == "reproduce":
-        return []
+        return _after_quick(result)
     if not result.rows:
         return _named_in_reasons(result) or ["pjdiag", "inspect"]
     if result.diagnostic == "mass":
@@ -174,6 +174,14 @@ def _after_compare(result: Result) -> list[str]:
         return []
     name = str(result.rows[0]["measured"])
     return ["pjdiag", name, shell_word(path), *([] if name == "inspect" else ["--by head"])]
+
+
+def _after_quick(result: Result) -> list[str]:
+    """The full run after a quick one; after a full one there is nothing more to run."""
+    names = list(dict.fromkeys(str(row["experiment"]) for row in result.rows))
+    if not result.provenance.get("quick") or not names:
+        return []
+    return ["pjdiag", "reproduce", shell_word(names[0]) if len(names) == 1 else "all"]
 
 
 def _named_in_reasons(result: Result) -> list[str]:

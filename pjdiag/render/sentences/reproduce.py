@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pjdiag.render.sentences._common import nothing
-from pjdiag.render.text import listed
+from pjdiag.render.text import capitalised, listed
 from pjdiag.results import Result
 
 
 def headline(result: Result) -> str:
     """How many claims come out, and which do not; of a single one, what came out."""
-    if not result.rows:
-        return nothing(result)
+    return capitalised(_sentence(result)) if result.rows else nothing(result)
+
+
+def _sentence(result: Result) -> str:
     claims = list(result.provenance.get("claims") or ())
     quick = "Quick run, no evidence: " if result.provenance.get("quick") else ""
     if not claims:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjdiag.render import numbers
-from pjdiag.render.tables import BLANK, Cell, Header, Table
+from pjdiag.render.tables import BLANK, UNDEFINED, Cell, Header, Table
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
 
@@ -91,6 +91,8 @@ def _head(figure: str, unit: str | None) -> str:
 def _value(row: Row | None) -> Cell:
     if row is None:
         return BLANK
+    if row["value"] is None:
+        return UNDEFINED
     text = numbers.figure(row["value"], DIGITS)
     if row["ci_low"] is None or row["ci_high"] is None:
         return Cell(text)

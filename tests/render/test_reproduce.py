@@ -1,0 +1,128 @@
+"""Claims and figures of experiments, as a person sees them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pjdiag.render.html.drawers import figures_of
+from pjdiag.render.html.reproduced import MOST_TRACES
+from pjdiag.render.page import page
+from pjdiag.render.sentences import headline, next_command
+from pjdiag.render.views import view
+from pjdiag.results import Result
+from pjdiag.terms import Scope
+from tests.render.results import claim, reproduce_result, row, scope
+
+
+def figure(subject: str, name: str, value: float | None, **more):
+    of = {"experiment": "x", "subject": subject, "figure": name, "value": value}
+    return row("reproduce", scope(mechanism=None), **of, **more)
+
+
+@pytest.mark.parametrize(
+    ("claims", "quick", "said"),
+    [
+        (
+            [claim("affine is largest", True), claim("order 2", False), claim("far", None)],
+            False,
+            "1 of 3 claims come out; not: order 2; 1 not told",
+        ),
+        (
+            [claim("affine is largest", True)],
+            False,
+            "Affine is largest comes out: 0.84 against 0.12",
+        ),
+        ([claim("it is", False, "no")], False, "It is does not come out: no"),
+        (
+            [claim("a", True), claim("b", True)],
+            True,
+            "Quick run, no evidence: 2 of 2 claims come out",
+        ),
+    ],
+)
+def test_the_sentence_counts_what_comes_out(claims, quick, said):
+    assert headline(reproduce_result(None, *claims, quick=quick)) == said
+
+
+def test_without_claims_the_sentence_counts_figures():
+    bare = Result("reproduce", {}, {}, (figure("a", "nll", 1.0),))
+    assert headline(bare) == "1 figures of x"
+    assert page(bare, Scope.MODEL, False).next_command == ""
+
+
+def test_after_a_quick_run_comes_the_full_one():
+    assert next_command(reproduce_result(quick=True)) == "pjdiag reproduce language"
+    assert next_command(reproduce_result()) == ""
+
+
+def test_claims_stand_beside_what_the_papers_say():
+    claims, _ = view(reproduce_result(), Scope.MODEL, False)
+    assert [[cell.text for cell in line] for line in claims.lines] == [
+        ["affine is largest", "affine first", "0.84 against 0.12", "yes"],
+        ["order 2 matters", "affine first", "0.84 against 0.12", "no"],
+    ]
+    assert claims.note == ""
+    quick, _ = view(reproduce_result(quick=True), Scope.MODEL, False)
+    assert quick.note == "a quick run is no evidence"
+
+
+def test_figures_over_the_seeds_come_first_and_each_seed_with_all_rows():
+    _, summed = view(reproduce_result(), Scope.MODEL, False)
+    _, whole = view(reproduce_result(), Scope.MODEL, True)
+    titles = [" ".join(header.title.split()) for header in summed.headers]
+    assert titles == [
+        "subject",
+        "variant",
+        "part",
+        "tokens",
+        "nll (nats per byte)",
+        "loo delta nll",
+    ]
+    assert len(summed.lines) == 8
+    assert len(whole.lines) == 4 * 8
+    assert [cell.text for cell in summed.lines[0]] == [
+        "wikitext2",
+        "full",
+        "",
+        "128",
+        "1.600 [1.500, 1.700]",
+        "",
+    ]
+
+
+def test_figures_of_one_thing_share_a_line():
+    made = Result("reproduce", {}, {}, (figure("a", "top1", 0.5), figure("a", "nll", None)))
+    (table,) = view(made, Scope.MODEL, False)
+    assert [[cell.text for cell in line] for line in table.lines] == [["a", "0.5000", "undefined"]]
+
+
+def test_each_measured_thing_is_drawn_over_its_lengths_or_parts():
+    by_name = {figure.name: figure for figure in figures_of(reproduce_result())}
+    assert set(by_name) == {"language-nll", "language-loo_delta_nll"}
+    loss, removal = by_name["language-nll"], by_name["language-loo_delta_nll"]
+    assert [trace["x"] for trace in loss.traces] == [[128, 32768]] * 2
+    assert loss.traces[0]["error_y"]["array"] == pytest.approx([0.1, 0.1])
+    assert loss.layout["xaxis"]["type"] == "log"
+    assert [trace["x"] for trace in removal.traces] == [["sector:affine", "order:2"]] * 2
+    assert {trace["type"] for trace in removal.traces} == {"bar"}
+    assert "from 1.60 (wikitext2, full) to 2.40 (wikitext2, rope)" in loss.caption
+
+
+def test_values_far_apart_are_drawn_over_a_logarithmic_axis():
+    rows = (figure("a", "norm_max", 1.0), figure("b", "norm_max", 1e12))
+    (drawn,) = figures_of(Result("reproduce", {}, {}, rows))
+    assert drawn.layout["yaxis"]["type"] == "log"
+    (signed,) = figures_of(Result("reproduce", {}, {}, (*rows, figure("c", "norm_max", -1.0))))
+    assert "type" not in signed.layout["yaxis"]
+
+
+def test_more_traces_than_fit_are_counted():
+    rows = tuple(figure("a", "nll", float(n), variant=f"v{n}") for n in range(MOST_TRACES + 3))
+    (drawn,) = figures_of(Result("reproduce", {}, {}, rows))
+    assert len(drawn.traces) == MOST_TRACES
+    assert "3 more are in the table only" in drawn.caption
+    assert len(drawn.data.rows) == MOST_TRACES + 3
+
+
+def test_nothing_is_drawn_of_what_is_not_defined():
+    assert figures_of(Result("reproduce", {}, {}, (figure("a", "nll", None),))) == []
