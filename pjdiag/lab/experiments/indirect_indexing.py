@@ -176,12 +176,30 @@ def _in_words(values: Sequence[float]) -> str:
     return f"{mean:.1%} (95% interval over {len(values)} seeds {low:.1%} to {high:.1%})"
 
 
+def _still_falling(rows: Sequence[Row], method: str) -> str:
+    """How the loss went in the last steps, so that a short training is seen as one."""
+    steps = sorted(
+        {
+            int(each["part"].removeprefix("step:"))
+            for each in chosen(rows, variant=method, figure="nll")
+            if each["part"]
+        }
+    )
+    if len(steps) < 2:
+        return ""
+    turn = max((step for step in steps if step <= 0.8 * steps[-1]), default=steps[0])
+    early, late = (_by_seed(rows, method, "nll", part=f"step:{x}") for x in (turn, steps[-1]))
+    fall = 1 - math.fsum(late.values()) / math.fsum(early.values())
+    return f", its loss {fall:.0%} lower at step {steps[-1]:,} than at {turn:,}"
+
+
 def pope_learns(rows: Sequence[Row]) -> Finding:
     """Whether PoPE's mean accuracy is that of a task that is learned."""
     found = [*_by_seed(rows, "pope", "accuracy").values()]
     if not found:
         return Finding("PoPE was not run", None)
-    return Finding(f"PoPE {_in_words(found)}", math.fsum(found) / len(found) >= LEARNED)
+    text = f"PoPE {_in_words(found)}{_still_falling(rows, 'pope')}"
+    return Finding(text, math.fsum(found) / len(found) >= LEARNED)
 
 
 def rope_fails(rows: Sequence[Row]) -> Finding:
@@ -189,7 +207,7 @@ def rope_fails(rows: Sequence[Row]) -> Finding:
     found = [*_by_seed(rows, "rope", "accuracy").values()]
     if not found:
         return Finding("RoPE was not run", None)
-    text = f"RoPE {_in_words(found)}; a guess among the letters that can be meant {TASK.guess:.1%}"
+    text = f"RoPE {_in_words(found)}{_still_falling(rows, 'rope')}; a guess {TASK.guess:.1%}"
     return Finding(text, math.fsum(found) / len(found) < 2 * TASK.guess)
 
 

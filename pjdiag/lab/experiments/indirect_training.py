@@ -125,8 +125,9 @@ def accuracies(model: CausalLM) -> dict[str, Any]:
 
 
 def some_problems() -> NDArray[np.int64]:
-    """Some test problems without their answers, ``[N, L]`` bytes as integers."""
-    found: NDArray[np.int64] = TASK.fixed(PROBLEMS_EACH, TEST_SEED)[:, :-1].numpy()
+    """Some test problems without answers, offsets in turn: ``[N, L]`` bytes as integers."""
+    by_offset = TASK.fixed(PROBLEMS_EACH, TEST_SEED)[:, :-1].view(-1, PROBLEMS_EACH, TASK.length)
+    found: NDArray[np.int64] = by_offset.transpose(0, 1).flatten(0, 1).numpy()
     return found
 
 

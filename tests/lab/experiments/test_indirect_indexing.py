@@ -96,6 +96,7 @@ def test_claims_say_what_the_rows_say(
     assert tuple(claim(found).holds for claim in claims) == holds
     assert f"{sum(pope) / len(pope):.1%}" in pope_learns(found).text
     assert f"{sum(rope) / len(rope):.1%}" in rope_fails(found).text
+    assert "its loss 20% lower at step 300 than at 240" in pope_learns(found).text
     words = others(found)
     assert words.holds is None
     assert "1,000 parameters" in words.text

@@ -56,6 +56,8 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     held_out = (out / "heldout.txt").read_bytes()
     assert held_out == bytes(some_problems().ravel().tolist())
     assert len(held_out) == 8 * PROBLEMS_EACH * TASK.length
+    offsets = [byte - ord("M") for byte in held_out[TASK.length - 1 :: TASK.length]]
+    assert offsets == list(TASK.offsets) * PROBLEMS_EACH
     assert pjdiag.inspect(out).rows[0]["mechanism"] == "pope"
 
 
