@@ -106,7 +106,7 @@ def answered(model: CausalLM, windows: Tensor) -> tuple[Tensor, float]:
     """Which problems are answered rightly, ``[B]`` bool, and the mean NLL of the answers."""
     training = model.training
     model.eval()
-    parts = [answer_logits(model, part) for part in windows.split(BATCH)]
+    parts = [answer_logits(model, part) for part in torch.split(windows, BATCH)]
     model.train(training)
     logits = torch.cat(parts)
     return logits.argmax(1) == windows[:, -1], float(cross_entropy(logits, windows[:, -1]))

@@ -26,6 +26,7 @@ from pjdiag.lab.experiments.indirect_training import TASK, recipe_of, some_probl
 from pjdiag.lab.recipe import TrainRecipe
 from pjdiag.lab.samples import INDIRECT, make_sample
 from pjdiag.models.config import ModelConfig
+from pjdiag.results import Row
 
 
 def crafted(accuracy: float, local: float, *, weights: bool = True) -> dict[str, Any]:
@@ -55,7 +56,9 @@ def crafted(accuracy: float, local: float, *, weights: bool = True) -> dict[str,
     }
 
 
-def rows(pope: list[float], rope: list[float], local: tuple[float, float] = (0.5, 0.1)) -> list:
+def rows(
+    pope: list[float], rope: list[float], local: tuple[float, float] = (0.5, 0.1)
+) -> list[Row]:
     measured = {("pope", seed): crafted(x, local[0], weights=False) for seed, x in enumerate(pope)}
     measured |= {("rope", seed): crafted(x, local[1]) for seed, x in enumerate(rope)}
     return list(rows_of(measured))

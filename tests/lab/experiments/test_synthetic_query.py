@@ -1,5 +1,6 @@
 """The rows and claims of the synthetic query experiment, and a tiny run of it."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,8 @@ import pytest
 import torch
 
 import pjdiag
-from pjdiag.lab.experiments import synthetic_query
 from pjdiag.lab.experiments.base import Parts, Setting, chosen, stated
-from pjdiag.lab.experiments.query_task import SECTOR_SETS, TEACHERS, TEST, Learners
+from pjdiag.lab.experiments.query_task import QUICK_STEPS, SECTOR_SETS, TEACHERS, TEST, Learners
 from pjdiag.lab.experiments.synthetic_query import (
     EXPERIMENT,
     activated_by_energy,
@@ -130,12 +130,11 @@ def test_a_tiny_run_is_kept_and_not_repeated(tmp_path: Path) -> None:
     assert [each["teacher"] for each in found] == list(BY_NAME)
     assert all(0.3 < each["accuracy"] <= 1 for each in found)
     parts = Parts(tmp_path / "parts", {"tiny": True})
-    of = [synthetic_query.QUICK_STEPS, [0], TEST]
+    of = [QUICK_STEPS, [0], TEST]
+    used = found[0]["sectors"]
     for name in SECTOR_SETS:
-        rows = [
-            {**each, "sectors": found[0]["sectors"] if name == "full" else None} for each in found
-        ]
-        parts.part(name, lambda kept=rows: kept, of)
+        kept = [{**each, "sectors": used if name == "full" else None} for each in found]
+        parts.part(name, partial(list, kept), of)
     said: list[str] = []
     setting = Setting(tmp_path, None, quick=True, workers=1, report=said.append)
     rows = EXPERIMENT.run(setting, parts)
