@@ -49,10 +49,10 @@ def attention_kl(
     for windows, positions in _pieces(seen, queries):
         rows = _Rows.of(seen, windows, positions)
         before = rows.logits(seen)
-        weights = before.softmax(-1)
+        weights, normaliser = before.softmax(-1), before.logsumexp(-1)
         for index, change in enumerate(changes):
             lost = rows.lost(change, seen)
-            total[index] += _divergence(before, weights, lost).sum((0, 2))
+            total[index] += _divergence(before, weights, normaliser, lost).sum((0, 2))
     found: NDArray[np.float64] = (total / queries.numel()).numpy()
     return found
 
@@ -76,8 +76,8 @@ class _Rows:
     """``[B, H, n, D]``."""
     keys: Tensor
     """``[B, H, T, D]``."""
-    lags: Tensor
-    """``[B, n, T]``."""
+    places: Tensor
+    """``[B, H, n, T]``: where the bias of each logit stands in ``_by_lag``'s line."""
     keep: Tensor
     """``[B, 1, n, T]``."""
 
@@ -95,13 +95,18 @@ class _Rows:
             keep = keep & (lags.abs() < seen.window)
         if seen.present is not None:
             keep = keep & seen.present[windows, None]
-        groups = queries.shape[1] // keys.shape[1]
-        return cls(queries, keys.repeat_interleave(groups, dim=1), lags, keep[:, None])
+        heads = queries.shape[1]
+        keys = keys.repeat_interleave(heads // keys.shape[1], dim=1)
+        side = torch.where(lags >= 0, lags, heads * length - lags)[:, None]
+        places = side + length * torch.arange(heads)[:, None, None]
+        places = places.masked_fill(~keep[:, None], 2 * heads * length)
+        return cls(queries, keys, places, keep[:, None])
 
     def logits(self, seen: RunningAttention) -> Tensor:
         """``[B, H, n, T]``, minus infinity where a key is not seen."""
         found = self._products(self.queries, seen)
-        bias = self._by_lag(seen.bias_by_lag, seen.bias_ahead)
+        every = torch.ones(self.queries.shape[1], dtype=torch.bool)
+        bias = self._by_lag(seen.bias_by_lag, seen.bias_ahead, every)
         return (found if bias is None else found + bias).masked_fill(~self.keep, -torch.inf)
 
     def lost(self, change: LayerChange, seen: RunningAttention) -> Tensor:
@@ -113,28 +118,30 @@ class _Rows:
         behind, ahead = change.line, None
         if change.whole_bias:
             behind, ahead = seen.bias_by_lag, seen.bias_ahead
-        bias = self._by_lag(behind, ahead)
+        bias = self._by_lag(behind, ahead, change.heads)
         if bias is not None:
-            total = total + bias * change.heads[:, None, None]
+            total = bias + total
         return torch.as_tensor(total, dtype=torch.float64).masked_fill(~self.keep, 0.0)
 
     def _products(self, queries: Tensor, seen: RunningAttention) -> Tensor:
         found = seen.scale * queries @ self.keys.mT
         return found if seen.softcap is None else seen.softcap * torch.tanh(found / seen.softcap)
 
-    def _by_lag(self, behind: Tensor | None, ahead: Tensor | None) -> Tensor | None:
-        """``[B, H, n, T]``; 0 for keys ahead where ``ahead`` is None."""
+    def _by_lag(self, behind: Tensor | None, ahead: Tensor | None, heads: Tensor) -> Tensor | None:
+        """``[B, H, n, T]``: 0 for other ``heads``, keys ahead without ``ahead``, keys not seen."""
         if behind is None and ahead is None:
             return None
-        sides = ((behind, self.lags), (ahead, -self.lags))
-        zero = torch.zeros((), dtype=torch.float64)
-        past, future = (
-            zero if line is None else line.double()[:, lags.clamp(min=0)] for line, lags in sides
-        )
-        return torch.where(self.lags >= 0, past, future).transpose(0, 1)
+        length = self.keys.shape[2]
+        none = torch.zeros(len(heads), length, dtype=torch.float64)
+        sides = [
+            none if line is None else (line[:, :length].double() * heads[:, None])
+            for line in (behind, ahead)
+        ]
+        line = torch.cat([*(side.flatten() for side in sides), none[0, :1]])
+        return line[self.places]
 
 
-def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:
+def _divergence(before: Tensor, weights: Tensor, normaliser: Tensor, lost: Tensor) -> Tensor:
     """``KL(softmax b || softmax(b - C)) = E[C] + log E[e^{-C}]`` over the last axis.
 
     C is centred on its mean. A small one is summed without its first order, which cancels; under
@@ -142,8 +149,8 @@ def _divergence(before: Tensor, weights: Tensor, lost: Tensor) -> Tensor:
     """
     centred = lost - (weights * lost).sum(-1, keepdim=True)  # unseen keys have no weight
     if bool(centred.abs().max() < SMALL):
-        excess = torch.expm1(-centred) + centred
-        found = torch.log1p((weights * excess).sum(-1))
+        excess = torch.expm1(-centred).add_(centred)
+        found = torch.log1p(excess.mul_(weights).sum(-1))
     else:
-        found = (before - centred).logsumexp(-1) - before.logsumexp(-1)
+        found = (before - centred).logsumexp(-1) - normaliser
     return found.clamp(min=0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from pjdiag.models.ablation import LayerChange
 from pjdiag.models.causal_lm import CausalLM
 from pjdiag.models.evaluation import HEAD_TOKENS, token_losses
 from pjdiag.models.running import Observer, RunningAttention
+
+SLICE_TOKENS = 4096
+"""Tokens that run through the layers at once without a part: their states stay in the caches."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class AblatedLM:
             q, k, v = entered.projected
             observe(index, RunningAttention(q, k, line, block.attn.scale))
             x = block.after_attention(x, block.attn.mixed(q, k, v, line))
-        return self._losses(x)
+        return self._losses(x, self._wanted)
 
     @torch.no_grad()
     def without(self, changes: Mapping[int, LayerChange]) -> NDArray[np.float64]:
@@ -68,30 +71,51 @@ class AblatedLM:
         Raises KeyError where the first changed layer is not among ``starts``.
         """
         first = min(changes)
-        x = self._entered[first].states
-        positions = _positions(x)
+        entered = self._entered[first]
+        windows, length, _ = entered.states.shape
+        positions = _positions(entered.states)
+        lines = [
+            change.bias(line) if (change := changes.get(index)) is not None else line
+            for index, line in enumerate(self._lines)
+        ]
+        at_once = max(1, SLICE_TOKENS // length)
+        return np.concatenate(
+            [
+                self._slice(first, slice(start, start + at_once), changes, lines, positions)
+                for start in range(0, windows, at_once)
+            ]
+        )
+
+    def _slice(
+        self,
+        first: int,
+        windows: slice,
+        changes: Mapping[int, LayerChange],
+        lines: Sequence[Tensor | None],
+        positions: Tensor,
+    ) -> NDArray[np.float64]:
+        """The losses of some windows; ``lines`` is what is left of each layer's bias."""
+        x = self._entered[first].states[windows]
         for index in range(first, len(self._blocks)):
             block, change = self._blocks[index], changes.get(index)
             if index == first:
-                q, k, v = self._entered[first].projected
+                q, k, v = (part[windows] for part in self._entered[first].projected)
             else:
                 q, k, v = block.attn.projected(block.norm1(x), positions)
-            line = self._lines[index]
             if change is not None:
                 q, k, v = change.products(q, k, v)
-                line = change.bias(line)
-            x = block.after_attention(x, block.attn.mixed(q, k, v, line))
-        return self._losses(x)
+            x = block.after_attention(x, block.attn.mixed(q, k, v, lines[index]))
+        return self._losses(x, self._wanted[windows])
 
     @property
     def _blocks(self) -> Any:
         return self._model.blocks
 
-    def _losses(self, x: Tensor) -> NDArray[np.float64]:
+    def _losses(self, x: Tensor, wanted: Tensor) -> NDArray[np.float64]:
         states = self._model.norm(x)
         at_once = max(1, HEAD_TOKENS // len(states))
         found: NDArray[np.float64] = (
-            token_losses(self._model, states, self._wanted, at_once).double().numpy()
+            token_losses(self._model, states, wanted, at_once).double().numpy()
         )
         return found
 
