@@ -213,6 +213,49 @@ def test_print_is_light_and_has_no_controls(browser, whole):
     found.page.close()
 
 
+SPILLED = """() => Array.from(document.querySelectorAll('figure')).flatMap(figure => {
+  const plot = figure.querySelector('.plot').getBoundingClientRect();
+  const caption = figure.querySelector('figcaption').getBoundingClientRect();
+  return Array.from(figure.querySelectorAll('.plot text'))
+    .map(each => [each.textContent, each.getBoundingClientRect()])
+    .filter(([_, box]) => box.width && (box.bottom > caption.top + 1 || box.top < plot.top - 1
+      || box.left < plot.left - 1 || box.right > plot.right + 1))
+    .map(([words, _]) => [figure.id, words]);
+})"""
+"""Words of plots that lie over the caption or outside their plot."""
+DRAWN_TO_FIT = """() => Array.from(document.querySelectorAll('.plot'))
+  .every(plot => plot._fullLayout && plot._fullLayout.width === plot.clientWidth)"""
+
+
+def test_figures_keep_off_their_captions_in_a_window_of_another_width(sheet):
+    page = sheet.page
+    for width in (1280, 375, 768, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(DRAWN_TO_FIT)
+        assert page.evaluate(SPILLED) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert sheet.complaints == []
+
+
+def test_figures_in_print_fit_the_paper_and_name_their_head(browser, whole):
+    found = opened(browser, whole, scheme="dark")
+    width = "document.getElementById('plot-kernel-curves')._fullLayout.width"
+    found.page.evaluate(
+        f"addEventListener('beforeprint', () => {{ window.printed = [{width}, "
+        "document.documentElement.dataset.theme]; })"
+    )
+    before = found.page.evaluate(width)
+    assert len(found.page.pdf(format="A4")) > 100_000
+    assert found.page.evaluate("window.printed") == [640, "light"]
+    assert found.page.evaluate(width) == before
+    assert found.page.evaluate("document.documentElement.dataset.theme ?? null") is None
+    found.page.emulate_media(media="print")
+    assert found.page.locator("[data-pick=kernel-curves]").is_visible()
+    assert not found.page.locator("[data-log=kernel-curves]").is_visible()
+    assert found.complaints == []
+    found.page.close()
+
+
 def test_without_javascript_the_words_are_there(browser, whole):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -4,7 +4,9 @@
   const byName = new Map(figures.map((figure) => [figure.name, figure]));
   const root = document.documentElement;
   const state = new Map();
-  const config = { responsive: true, displayModeBar: false };
+  const config = { displayModeBar: false };
+  const PAPER = 640;  // pixels across a figure in print, on A4 and on letter paper
+  let printing = false;
 
   function colour(name) {
     return getComputedStyle(root).getPropertyValue(name).trim();
@@ -28,6 +30,7 @@
     own.automargin = true;
     own.exponentformat = "power";
     own.title = { ...(given && given.title), standoff: 8 };
+    own.minorloglabels = "complete";
     if (narrow && own.nticks === undefined) own.nticks = 6;
     return own;
   }
@@ -35,7 +38,9 @@
   function draw(figure) {
     const plot = document.getElementById("plot-" + figure.name);
     const now = state.get(figure.name);
-    const narrow = plot.clientWidth < 420;
+    now.width = plot.clientWidth;
+    const width = printing ? PAPER : now.width;
+    const narrow = width < 420;
     const layout = coloured(figure.layout);
     layout.xaxis = axis(layout.xaxis, narrow);
     layout.yaxis = axis(layout.yaxis, narrow);
@@ -45,6 +50,7 @@
     const slanted = layout.xaxis.tickangle ? 48 : 0;
     layout.margin = { l: 50, r: 12, t: 14, b: 44 + slanted };
     layout.height = layout.height || 320 + slanted;
+    layout.width = width;
     layout.hoverlabel = { bgcolor: colour("--paper"), font: { color: colour("--ink") } };
     layout.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 };
     const traces = coloured(figure.traces).map((trace, index) => {
@@ -134,7 +140,7 @@
 
   for (const figure of figures) {
     const given = figure.switch ? figure.layout[figure.switch + "axis"].type : "";
-    state.set(figure.name, { choice: 0, log: given === "log" });
+    state.set(figure.name, { choice: 0, log: given === "log", width: 0 });
   }
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
@@ -165,10 +171,25 @@
   }
   document.getElementById("needs-script")?.remove();
   let painted = "";
-  addEventListener("beforeprint", () => { painted = root.dataset.theme || ""; root.dataset.theme = "light"; redraw(); });
+  addEventListener("beforeprint", () => {
+    painted = root.dataset.theme || "";
+    root.dataset.theme = "light";
+    printing = true;
+    redraw();
+  });
   addEventListener("afterprint", () => {
     if (painted) root.dataset.theme = painted; else delete root.dataset.theme;
+    printing = false;
     redraw();
   });
   redraw();
+  // A figure of another width has other margins and ticks, so that it is drawn anew.
+  const resized = new ResizeObserver((entries) => {
+    if (printing) return;
+    for (const { target } of entries) {
+      const name = target.id.slice("plot-".length);
+      if (target.clientWidth !== state.get(name).width) draw(byName.get(name));
+    }
+  });
+  for (const figure of figures) resized.observe(document.getElementById("plot-" + figure.name));
 })();

@@ -9,7 +9,7 @@ from pjdiag.diagnostics.survey import Survey
 from pjdiag.diagnostics.survey_loo import LOO_ON_DATA
 from pjdiag.render import numbers
 from pjdiag.render.html.findings import findings
-from pjdiag.render.html.pieces import figure_html, table_html, text
+from pjdiag.render.html.pieces import figure_html, prose, table_html, text
 from pjdiag.render.html.sections import Section, sections
 from pjdiag.render.html.shell import document, header, short_name
 from pjdiag.render.page import facts, skipped_lines
@@ -75,11 +75,11 @@ def _answer(report: Report, results: Sequence[Result]) -> Iterator[str]:
     for index, (name, sentence) in enumerate(sentences):
         anchor = SECTION_OF.get(name, name)
         kind = "first" if index == 0 else "more"
-        yield f'<p class="{kind}">{text(sentence)}. <a href="#{anchor}">{name}</a></p>'
+        yield f'<p class="{kind}">{prose(sentence)}. <a href="#{anchor}">{name}</a></p>'
     found = findings(survey)
     if found:
         yield '<h3 id="standouts">What stands out</h3><ul>'
-        yield from (f"<li>{text(line)}</li>" for line in found)
+        yield from (f"<li>{prose(line)}</li>" for line in found)
         yield "</ul>"
     yield '<h3 id="skipped">What was skipped, and why</h3>'
     yield from _skipped(survey, results)
@@ -95,7 +95,7 @@ def _skipped(survey: Survey, results: Sequence[Result]) -> Iterator[str]:
     yield f"<p>Layers that could be read: {numbers.percent(coverage)}.</p>"
     if lines:
         yield "<ul>"
-        yield from (f"<li>{text(line)}</li>" for line in lines)
+        yield from (f"<li>{prose(line)}</li>" for line in lines)
         yield "</ul>"
 
 
@@ -103,9 +103,9 @@ def _section(part: Section) -> Iterator[str]:
     yield f'<section id="{part.name}" aria-labelledby="{part.name}-title">'
     yield f'<h2 id="{part.name}-title">{text(part.title)}</h2>'
     if part.empty:
-        yield f'<p class="note">Nothing to show: {text(part.empty)}.</p>'
+        yield f'<p class="note">Nothing to show: {prose(part.empty)}.</p>'
     if part.lead:
-        yield f"<p>{text(part.lead)}</p>"
+        yield f"<p>{prose(part.lead)}</p>"
     if part.figures:
         yield '<div class="figures">'
         for figure in part.figures:
@@ -117,7 +117,7 @@ def _section(part: Section) -> Iterator[str]:
             yield from table_html(each)
         yield "</details>"
     for note in part.notes:
-        yield f'<p class="note">{text(note)}</p>'
+        yield f'<p class="note">{prose(note)}</p>'
     if part.command:
         word = "With a text" if part.empty else "Again"
         yield f'<p class="again">{word}: <code>{text(part.command)}</code></p>'

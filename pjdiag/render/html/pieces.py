@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html import escape
 
 from pjdiag.render.html.figure import Figure
 from pjdiag.render.tables import Table
 from pjdiag.render.text import visible
+
+_QUOTED = re.compile(r"`([^`]+)`")
 
 
 def text(value: object) -> str:
@@ -17,6 +20,15 @@ def text(value: object) -> str:
     '&lt;script&gt;'
     """
     return escape(visible(str(value)))
+
+
+def prose(value: object) -> str:
+    """As ``text``; what stands between backticks is code.
+
+    >>> prose("see `pjdiag gate <file>`")
+    'see <code>pjdiag gate &lt;file&gt;</code>'
+    """
+    return _QUOTED.sub(r"<code>\1</code>", text(value))
 
 
 def figure_html(figure: Figure) -> Iterator[str]:
