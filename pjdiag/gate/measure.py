@@ -12,7 +12,7 @@ from pjdiag.adapters import Reading
 from pjdiag.diagnostics.progress import Progress
 from pjdiag.errors import InconclusiveError
 from pjdiag.gate.metrics import LOO_ON_DATA, PROBE_IN_MODEL
-from pjdiag.gate.policy import EVERY_HEAD, FRACTION, MODEL, Policy, Rule
+from pjdiag.gate.policy import CONTEXTS, EVERY_HEAD, FRACTION, MODEL, Policy, Rule, Settings
 from pjdiag.results import Result
 from pjdiag.terms import LagWeights, Scope
 
@@ -86,6 +86,8 @@ class _Plan:
     """Keyword arguments that the rules and the policy ask for."""
 
     def run(self, reading: Reading, allow_pickle: bool, progress: Progress) -> Result:
+        if self.settings.get("remove") == []:
+            raise InconclusiveError("the model has none of the parts that the rules remove")
         extra: dict[str, Any] = {}
         if self.name in _LONG:
             extra["progress"] = progress
@@ -120,7 +122,7 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
         if run.windows is not None:
             settings["windows"] = run.windows
     if name == PROBE_IN_MODEL:
-        settings |= {"task": _retrieval(rules, run.trials), "data": run.data}
+        settings |= {"task": _retrieval(rules, run), "data": run.data}
     if name in ("nll", PROBE_IN_MODEL, LOO_ON_DATA) and not run.length:
         settings |= _named_lengths(rules, _usual_length(reading, name))
     if name == "nll":
@@ -140,13 +142,15 @@ def _plan(reading: Reading, policy: Policy, name: str, rules: Sequence[Rule]) ->
     return _Plan(name, settings)
 
 
-def _retrieval(rules: Sequence[Rule], trials: int | None) -> RetrievalTask:
+def _retrieval(rules: Sequence[Rule], run: Settings) -> RetrievalTask:
     """What is asked: at the depths that the rules name, else at all of the usual ones."""
     from pjdiag.diagnostics.in_model_contexts import DEPTHS, RetrievalTask
 
     named = [rule.metric.named.get("depth") for rule in rules]
     depths = DEPTHS if None in named else tuple(float(each) for each in named if each is not None)
-    return RetrievalTask(depths=depths, **({} if trials is None else {"trials": trials}))
+    stated = {name: getattr(run, name) for name in CONTEXTS}
+    counts = {name: value for name, value in stated.items() if value is not None}
+    return RetrievalTask(depths=depths, **counts)
 
 
 def _usual_length(reading: Reading, name: str) -> int | None:
@@ -178,7 +182,7 @@ def _finest(rules: Sequence[Rule]) -> Scope:
 def _removals(
     reading: Reading, lengths: Sequence[int] | None, rules: Sequence[Rule]
 ) -> list[str] | None:
-    """The parts that the rules name and the model has; None for all of them.
+    """The parts that the rules name and the model has, perhaps none; None for all of them.
 
     A part that it does not have makes its rule inconclusive, and no error of the run.
     """
@@ -189,7 +193,7 @@ def _removals(
     wanted = [
         str(each) for each in named if each is not None and set(str(each).split("+")) <= {*known}
     ]
-    return None if None in named or not wanted else sorted(wanted)
+    return None if None in named else sorted(wanted)
 
 
 def _by_place(rule: Rule) -> bool:

@@ -33,6 +33,9 @@ SETTINGS = (
 )
 """Settings of the command, which stand beside a policy in ``[tool.pjdiag.gate]``."""
 
+CONTEXTS = ("trials", "pairs", "negatives", "key_length")
+"""Settings of retrieval by the running model, all of them counts."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -110,6 +113,11 @@ class Settings:
     centred: bool | None = None
     trials: int | None = None
     """Contexts of each length and depth, of retrieval by the running model."""
+    pairs: int | None = None
+    """Pairs in such a context, each with its hard negatives."""
+    negatives: int | None = None
+    key_length: int | None = None
+    """Tokens of a key."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pjdiag.gate.metrics import (
     parse_metric,
 )
 from pjdiag.gate.policy import (
+    CONTEXTS,
     ERROR,
     EVERY_HEAD,
     EVERY_LAYER,
@@ -60,7 +61,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "spectrum": ("length", "data", "windows"),
     "energy": ("length", "lag_weights", "centred"),
     "loo": ("length", "data", "windows", "seed"),
-    "probe": ("length", "data", "trials", "seed"),
+    "probe": ("length", "data", *CONTEXTS, "seed"),
     "stability": ("length",),
     "verify": ("length", "seed"),
     "kernel": ("length", "data", "windows", "seed"),
@@ -269,7 +270,7 @@ class Reader(Fields):
             self.count(table, "seed", at) if "seed" in table else None,
             self._lag_weights(table, at),
             self.flag(table, "centred", at),
-            self.count(table, "trials", at, least=1) if "trials" in table else None,
+            **{name: self.count(table, name, at, least=1) for name in CONTEXTS if name in table},
         )
 
     def _lag_weights(self, table: Mapping[str, Any], at: Key) -> str | None:

@@ -186,17 +186,29 @@ def test_a_part_that_the_model_lacks_is_inconclusive(runnable: Reading, data: Pa
     assert "no row has removed band:local" in result.rows[1]["reason"]
 
 
+def test_a_part_that_no_rule_names_is_never_measured(runnable: Reading, data: Path) -> None:
+    run = f'[run]\ndata = "{data}"\nlength = 32\nwindows = 1\n'
+    text = rules("loo.attention_kl[removed=band:local]", run=run).replace("fraction:1", "model")
+    found = made(runnable, text)
+    assert not found.results
+    assert found.missing == {"loo on data": "the model has none of the parts that the rules remove"}
+    result = gate(runnable, parse_policy(text, "p.toml", Path()), today=TODAY)
+    assert [row["status"] for row in result.rows] == ["inconclusive"]
+
+
 def test_retrieval_by_the_running_model_is_another_run_than_the_codes(tmp_path: Path) -> None:
     retrieving = pjdiag.read(retriever(tmp_path / "m.safetensors"))
     metrics = ("probe.top1[in_model=true, depth=0.5]", "probe.retrieved[length=64, depth=0.5]")
-    run = "[run.probe]\nlength = 64\ntrials = 6\nseed = 3\n"
+    counts = "trials = 6\npairs = 2\nnegatives = 6\nkey_length = 3"
+    run = f"[run.probe]\nlength = 64\n{counts}\nseed = 3\n"
     text = rules(*metrics, run=run).replace("fraction:1", "model")
     found = made(retrieving, text).results
     assert set(found) == {"probe in the model"}
     stated = found["probe in the model"].provenance
     assert (stated["trials"], stated["depths"], stated["seed"]) == (6, [0.5], 3)
+    assert (stated["pairs"], stated["negatives"], stated["key_length"]) == (2, 6, 3)
     result = gate(retrieving, parse_policy(text, "p.toml", Path()), today=TODAY)
-    task = RetrievalTask(depths=(0.5,), trials=6)
+    task = RetrievalTask(depths=(0.5,), trials=6, pairs=2, negatives=6, key_length=3)
     (row,) = in_model(retrieving, task, [64], seed=3).rows
     assert row["top1"] < 1  # this model compares two tokens of the four
     assert [each["value"] for each in result.rows] == [row["top1"], float(row["retrieved"])]
