@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from pjdiag.cli.damage import named
 from pjdiag.cli.options import SHOWN
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
+
+if TYPE_CHECKING:
+    from pjdiag.results import Result
 
 FINEST = {
     "energy": Scope.MODEL,
@@ -70,7 +73,7 @@ def convert(
             f"{visible(str(result))} is the result itself; it is not overwritten",
             "choose another path",
         )
-    finest = FINEST.get(saved.diagnostic, Scope.LAYER) if head is None else Scope.HEAD
+    finest = _printed(saved) if head is None else Scope.HEAD
     with named([result]):
         emit(
             saved.restricted(layer, head),
@@ -81,3 +84,14 @@ def convert(
             stderr=sys.stderr,
             quiet=quiet,
         )
+
+
+def _printed(saved: "Result") -> Scope:
+    """The finest scope in the table of the command whose result this is."""
+    measured = saved.provenance.get("scope")
+    if measured in tuple(Scope):
+        return Scope(measured)
+    orders = {str(row.get("removed")).partition(":")[2] for row in saved.rows}
+    if saved.diagnostic == "loo" and len(orders) == 1:  # as with --order
+        return Scope.LAYER
+    return FINEST.get(saved.diagnostic, Scope.LAYER)

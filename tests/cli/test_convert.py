@@ -12,8 +12,10 @@ from pyarrow import parquet
 from pjdiag.cli.convert_command import convert
 from pjdiag.errors import DataError
 from pjdiag.results import Result
+from pjdiag.samples import held_out_text
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS
 from tests.cli.running import run
+from tests.diagnostics.runnable import runnable
 from tests.native import full_native
 from tests.render.results import EVERY_RESULT, HOSTILE, gate_result, mass_result
 
@@ -41,6 +43,38 @@ def test_as_the_command_itself_writes(
         assert again.out == target.read_text()
     else:
         assert again.out == live.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--length", "64"),
+        ("--length", "64", "--order", "2"),
+        ("--length", "32", "--remove", "sector:affine", "--windows", "2", "--by", "head", "--data"),
+        (
+            "--length",
+            "32",
+            "--remove",
+            "sector:affine",
+            "--windows",
+            "2",
+            "--by",
+            "layer",
+            "--data",
+        ),
+    ],
+)
+def test_leave_one_out_is_shown_down_to_the_scope_that_it_was_asked_for(
+    capsys: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = runnable(tmp_path / "m.safetensors", "full")
+    (tmp_path / "text.txt").write_bytes(held_out_text().read_bytes()[:300])
+    target = tmp_path / "r.json"
+    more = (tmp_path / "text.txt",) if options[-1] == "--data" else ()
+    live = run(capsys, "loo", path, *options, *more, "-o", "table", "-o", target, "--quiet")
+    again = run(capsys, "convert", target, "--quiet")
+    assert (live.code, again.code) == (0, 0)
+    assert again.out == live.out
 
 
 @pytest.mark.parametrize("name", EVERY_RESULT)
