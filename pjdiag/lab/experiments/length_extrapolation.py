@@ -19,18 +19,16 @@ RUNS = runs_of("tinyshakespeare", dict.fromkeys(METHODS, 3))
 QUICK_RUNS = tuple(
     TrainingRun("tinyshakespeare", method, 0, quick=True) for method in ("pope", "rope", "full")
 )
+FULL = Wanted(LENGTHS, windows=(L,), loo_length=L)
+QUICK = Wanted(LENGTHS[:2], windows=(L,), loo_length=L, test_bytes=30 * L)
 TOLERATED = 1.05
 """A model reads at a length if its loss there is at most so many times that at L."""
 
 
 def run(setting: Setting, parts: Parts) -> list[Row]:
     """Measure the losses; the models are those of ``language``, and more seeds of YaRN."""
-    if setting.quick:
-        wanted = Wanted(LENGTHS[:2], windows=(L,), loo_length=L, test_bytes=10 * L * 3)
-        rows = measured(NAME, QUICK_RUNS, setting, parts, wanted, ("nll",))
-    else:
-        wanted = Wanted(LENGTHS, windows=(L,), loo_length=L)
-        rows = measured(NAME, RUNS, setting, parts, wanted, ("nll",))
+    runs, wanted = (QUICK_RUNS, QUICK) if setting.quick else (RUNS, FULL)
+    rows = measured(NAME, runs, setting, parts, wanted, ("nll",))
     return rows + over_seeds(rows)
 
 

@@ -136,9 +136,7 @@ def is_finished(run: TrainingRun, folder: Path, stream: Stream) -> bool:
     values = read_card(run, folder)
     if values is None or (run.folder(folder) / STATE_NAME).exists():
         return False
-    # The card went through JSON, so the recipe goes through it too.
-    recipe = json.loads(json.dumps(recipe_of(run).to_dict()))
-    same: bool = values.get("recipe") == recipe
+    same: bool = values.get("recipe") == _recipe(run)
     return same and values.get("data", {}).get("sha256") == stream.corpus.digest
 
 
@@ -160,7 +158,7 @@ def train_run(run: TrainingRun, folder: Path, data: Path | None) -> float:
     started = time.process_time()
     stream = read_stream(run.stream, data)
     out = run.folder(folder)
-    unfinished = (out / STATE_NAME).exists()
+    unfinished = _is_unfinished(run, out, stream)
     if not is_finished(run, folder, stream):
         if out.exists() and not unfinished:
             shutil.rmtree(out)  # another recipe's or corpus's; the folders are the experiment's own
@@ -169,6 +167,23 @@ def train_run(run: TrainingRun, folder: Path, data: Path | None) -> float:
         if not unfinished:
             return time.process_time() - started
     return 60 * float((read_card(run, folder) or {})["minutes"])
+
+
+def _is_unfinished(run: TrainingRun, out: Path, stream: Stream) -> bool:
+    """Whether ``out`` holds the state of this run: its recipe, its corpus."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(out / STATE_NAME, framework="np") as file:
+            stored = json.loads((file.metadata() or {})["run"])
+            return (stored["recipe"], stored["corpus"]) == (_recipe(run), stream.corpus.digest)
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError):
+        return False
+
+
+def _recipe(run: TrainingRun) -> Any:
+    """The recipe as it is after a way through JSON."""
+    return json.loads(json.dumps(recipe_of(run).to_dict()))
 
 
 def train_all(
@@ -222,7 +237,7 @@ def share_weights(run: TrainingRun, folder: Path, stream: Stream) -> None:
     if values is None or not is_finished(origin, folder, stream):
         raise OutputError(f"{origin.key} is not trained", "train it first")
     recipe = recipe_of(run)
-    values["recipe"] = json.loads(json.dumps(recipe.to_dict()))
+    values["recipe"] = _recipe(run)
     values["shares_weights_with"] = origin.key
     values["data"]["source"] += (
         f" Trained once as `{origin.method}`: within the train length `{run.method}` is the same "

@@ -150,6 +150,17 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(small, tmp_path):
     assert all(np.array_equal(one[name], other[name]) for name in other)
 
 
+def test_an_unfinished_run_of_another_corpus_is_started_again(small, tmp_path):
+    def kill(progress) -> None:
+        raise KeyboardInterrupt
+
+    other = small_stream("folk", "music")
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe_of(A), other.corpus, A.folder(tmp_path), kill)
+    train_run(A, tmp_path, None)
+    assert is_finished(A, tmp_path, small_stream("chorales", "music"))
+
+
 def test_a_run_of_another_recipe_corpus_or_folder_is_trained_again(small, tmp_path, monkeypatch):
     train_all([A], tmp_path, None, 1, quiet)
     stream = small_stream("chorales", "music")
