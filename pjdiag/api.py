@@ -245,6 +245,7 @@ def kernel(
     allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Result:
     """What each head does with the lag, on data: ``diagnostics.measured_kernel.kernel``."""
     from pjdiag.diagnostics.measured_kernel import kernel as measure
@@ -261,6 +262,7 @@ def kernel(
         allow_pickle=allow_pickle,
         progress=progress,
         announce=announce,
+        ledger=ledger,
     )
 
 

@@ -9,12 +9,14 @@ import typer
 from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, with_common
 from pjdiag.cli.progress import progress_bar
+from pjdiag.cli.resuming import Resume, resumable
 from pjdiag.cli.running import run
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
     from pjdiag.adapters import Reading
+    from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.results import Result
 
 
@@ -62,6 +64,7 @@ def kernel(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of both controls.", min=0, max=2**63 - 1)] = 0,
+    resume: Resume = False,
 ) -> None:
     """What does each attention head really do with the lag, on data?
 
@@ -71,7 +74,7 @@ def kernel(
     text = _data(common, data)
     shorter = "--no-controls takes a third of it" if controls else ""
 
-    def diagnose(reading: "Reading") -> "Result":
+    def diagnose(reading: "Reading", ledger: "Ledger") -> "Result":
         from pjdiag import api
 
         with progress_bar("reading windows", quiet=common.quiet) as progress:
@@ -87,9 +90,11 @@ def kernel(
                 allow_pickle=common.allow_pickle,
                 progress=progress,
                 announce=lambda estimate: announce(estimate, quiet=common.quiet, hint=shorter),
+                ledger=ledger,
             )
 
-    run(common, diagnose, by=Scope.MODEL)
+    with resumable(common, "kernel", resume, "fewer --windows make the parts small") as ledger:
+        run(common, lambda reading: diagnose(reading, ledger), by=Scope.MODEL)
 
 
 def _data(common: Common, data: Path | None) -> Path:

@@ -25,12 +25,18 @@ Resume = Annotated[
 
 
 @contextmanager
-def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger]":
+def resumable(
+    common: Common,
+    diagnostic: str,
+    resume: bool,
+    smaller: str = "--batch 1 makes the parts small",
+) -> "Iterator[Ledger]":
     """A ledger for a long run; where SIGINT or SIGTERM ends it, its partial result is written.
 
     The file lies beside the first file that ``-o`` names: ``PATH`` without its suffix and
     ``.partial.json``; without one it is ``pjdiag-DIAGNOSTIC.partial.json`` in the working folder.
     With ``resume`` the run goes on from there, and the file is removed once the run is done.
+    ``smaller`` is what to do where the first part was too long to keep anything.
     """
     from pjdiag.diagnostics.ledger import Interrupted
 
@@ -40,10 +46,10 @@ def resumable(common: Common, diagnostic: str, resume: bool) -> "Iterator[Ledger
         try:
             yield ledger
         except Interrupted as stopped:
-            _keep(path, stopped.result)
+            _keep(path, stopped.result, smaller)
             raise typer.Exit(_code(stopped_by)) from stopped
         except KeyboardInterrupt as stopped:
-            _keep_bare(path, diagnostic, ledger)
+            _keep_bare(path, diagnostic, ledger, smaller)
             raise typer.Exit(_code(stopped_by)) from stopped
         except typer.Exit:
             _clear(path, resume)
@@ -81,17 +87,17 @@ def _earlier(path: Path, resume: bool, *, quiet: bool) -> "Ledger":
     return Ledger(Result.read(path))
 
 
-def _keep_bare(path: Path, diagnostic: str, ledger: "Ledger") -> None:
+def _keep_bare(path: Path, diagnostic: str, ledger: "Ledger", smaller: str) -> None:
     """What there is where the run was stopped before or after its parts."""
     from pjdiag.results import Result
 
     if ledger.figures:
-        _keep(path, ledger.partial(Result(diagnostic, {}, {}, ())))
+        _keep(path, ledger.partial(Result(diagnostic, {}, {}, ())), smaller)
     else:
         _say("nothing was measured yet, and nothing is kept")
 
 
-def _keep(path: Path, result: "Result") -> None:
+def _keep(path: Path, result: "Result", smaller: str) -> None:
     from pjdiag.render.files import write_file
     from pjdiag.render.text import visible
 
@@ -99,7 +105,7 @@ def _keep(path: Path, result: "Result") -> None:
     if not partial["finished"]:
         _say(
             f"stopped in the first of {partial['parts']} parts, and nothing is kept. Next: "
-            "--batch 1 makes the parts small"
+            f"{smaller}"
         )
         return
     write_file(str(path), result.to_json().encode())

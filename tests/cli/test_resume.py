@@ -15,14 +15,19 @@ from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 COMMAND = (sys.executable, "-m", "pjdiag", "nll", "--length", "512,2048", "--attention")
 PARTS = ("--windows", "60", "--batch", "1")
 PATIENCE = 60.0
+KERNEL = (sys.executable, "-m", "pjdiag", "kernel", "--length", "1024", "-o", "found.json")
 
 
 def kill(
-    folder: Path, number: signal.Signals, *more: str, times: int = 1
+    folder: Path,
+    number: signal.Signals,
+    *more: str,
+    times: int = 1,
+    command: tuple[str, ...] = (*COMMAND, *PARTS),
 ) -> subprocess.CompletedProcess[str]:
     """The command, with a signal as soon as it has said that it will take a while."""
     process = subprocess.Popen(
-        [*COMMAND, *PARTS, *more],
+        [*command, *more],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -43,9 +48,11 @@ def kill(
     return subprocess.CompletedProcess(process.args, process.returncode, out, said + error)
 
 
-def finish(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def finish(
+    folder: Path, *more: str, command: tuple[str, ...] = (*COMMAND, *PARTS)
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *PARTS, *more],
+        [*command, *more],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -113,3 +120,20 @@ def test_a_file_that_is_no_partial_result(tmp_path: Path) -> None:
     assert "pjdiag-nll.partial.json" in ran.stderr
     assert ran.stderr.count("\n") <= 3
     assert [path.name for path in tmp_path.iterdir()] == ["pjdiag-nll.partial.json"]
+
+
+def test_a_stopped_kernel_goes_on(tmp_path: Path) -> None:
+    """The estimate comes while the first of the three measurements is being made."""
+    ended = kill(tmp_path, signal.SIGTERM, "--windows", "30", command=KERNEL)
+    assert ended.returncode == EXIT_TERMINATED, ended.stderr
+    assert "Traceback" not in ended.stderr
+    left = [path.name for path in tmp_path.iterdir()]
+    if left:  # the first measurement was through
+        left_behind(tmp_path, ended)
+    else:
+        assert "Next: fewer --windows make the parts small" in ended.stderr
+    again = finish(tmp_path, "--windows", "30", "--resume", command=KERNEL)
+    assert again.returncode == 0, again.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert {row["control"] for row in found["rows"]} == {None, "shuffled", "fresh"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,15 @@ import pjdiag
 from pjdiag.adapters.protocol import Match, Reading, Sourced
 from pjdiag.checkpoint import load
 from pjdiag.checkpoint.native import load_model
-from pjdiag.diagnostics import measured_kernel
+from pjdiag.diagnostics import kernel_runs
 from pjdiag.diagnostics.kernel_fits import curve_lags
 from pjdiag.diagnostics.kernel_sums import KernelSums
 from pjdiag.diagnostics.kernel_terms import Shape, Side
+from pjdiag.diagnostics.ledger import Interrupted, Ledger
 from pjdiag.errors import AdapterError, DataError, UsageError
 from pjdiag.models.capture import captured_attention
 from pjdiag.models.running import RunningAttention
+from pjdiag.results import Result
 from pjdiag.samples import held_out_text
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS
 from tests.diagnostics.runnable import runnable
@@ -349,10 +352,52 @@ def test_a_checkpoint_without_a_model(tmp_path: Path, text: Path) -> None:
 
 def test_claims_of_causality(checkpoint: Path) -> None:
     layers = {layer.index: layer for layer in pjdiag.read(checkpoint).layers}
-    claimed = measured_kernel._requirement(layers, None)
+    claimed = kernel_runs.requirement_of(layers, None)
     assert claimed[0].startswith("the checkpoint claims that it is")
-    assert claimed[measured_kernel.ANY] == ""
-    assert measured_kernel._requirement(layers, True) == {
-        measured_kernel.ANY: "--causal asks for causal attention"
+    assert claimed[kernel_runs.ANY] == ""
+    assert kernel_runs.requirement_of(layers, True) == {
+        kernel_runs.ANY: "--causal asks for causal attention"
     }
-    assert measured_kernel._requirement(layers, False) == {measured_kernel.ANY: ""}
+    assert kernel_runs.requirement_of(layers, False) == {kernel_runs.ANY: ""}
+
+
+@pytest.mark.parametrize(("steps", "finished"), [(2, 0), (6, 1), (10, 2)])
+def test_a_stopped_run_goes_on(
+    checkpoint: Path, text: Path, measurement: pjdiag.Result, steps: int, finished: int
+) -> None:
+    """Three measurements of two windows and two layers each; a part is a whole one."""
+    done = 0
+
+    def stop(_: float) -> None:
+        nonlocal done
+        done += 1
+        if done == steps:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as stopped:
+        pjdiag.kernel(checkpoint, text, 60, ledger=Ledger(), progress=stop)
+    partial = stopped.value.result
+    kept = partial.provenance["partial"]
+    assert (kept["finished"], kept["parts"]) == (finished, 3)
+    assert list(partial.rows) == [
+        row for row in measurement.rows if row["control"] in [None, "shuffled", "fresh"][:finished]
+    ]
+    assert not partial.skipped
+    reread = Result.from_json(partial.to_json())
+    estimates: list[object] = []
+    told: list[float] = []
+    again = pjdiag.kernel(
+        checkpoint,
+        text,
+        60,
+        ledger=Ledger(reread),
+        progress=told.append,
+        announce=estimates.append,
+    )
+    assert json.loads(again.to_json()) == json.loads(measurement.to_json())
+    assert told[-1] == 1.0
+    assert len(estimates) == 1
+    with pytest.raises(UsageError, match="seed differ"):
+        pjdiag.kernel(checkpoint, text, 60, seed=1, ledger=Ledger(reread))
+    with pytest.raises(UsageError, match="causal differ"):
+        pjdiag.kernel(checkpoint, text, 60, causal=True, ledger=Ledger(reread))
