@@ -112,8 +112,17 @@ def test_values_far_apart_are_drawn_over_a_logarithmic_axis():
     rows = (figure("a", "norm_max", 1.0), figure("b", "norm_max", 1e12))
     (drawn,) = figures_of(Result("reproduce", {}, {}, rows))
     assert drawn.layout["yaxis"]["type"] == "log"
+    assert {trace.get("mode") for trace in drawn.traces} == {"markers"}
     (signed,) = figures_of(Result("reproduce", {}, {}, (*rows, figure("c", "norm_max", -1.0))))
     assert "type" not in signed.layout["yaxis"]
+
+
+def test_figures_below_their_scale_are_cut_off_and_the_caption_says_so():
+    rows = (figure("a", "r2_outside", 1.0), figure("b", "r2_outside", -4e5))
+    (drawn,) = figures_of(Result("reproduce", {}, {}, rows))
+    assert drawn.layout["yaxis"]["range"] == [-1.0, 1.05]
+    assert "below -1 is cut off" in drawn.caption
+    assert drawn.data.rows[1][-1] == -4e5
 
 
 def test_more_traces_than_fit_are_counted():

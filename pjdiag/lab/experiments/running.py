@@ -43,10 +43,7 @@ def reproduce(names: Sequence[str], setting: Setting) -> Result:
                 setting.report(warnings[-1])
                 continue
             finished.append(done)
-            text = outcome([done], quick=setting.quick).to_json()
-            write_atomically(
-                setting.folder / "results" / f"{name}.json", lambda path, t=text: _write(path, t)
-            )
+            _keep(outcome([done], quick=setting.quick), setting.folder / "results" / f"{name}.json")
     return outcome(finished, quick=setting.quick, warnings=warnings, workers=setting.workers)
 
 
@@ -77,6 +74,11 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _keep(result: Result, path: Path) -> None:
+    text = result.to_json()
+    write_atomically(path, lambda temporary: _write(temporary, text))
 
 
 def _write(path: Path, text: str) -> None:

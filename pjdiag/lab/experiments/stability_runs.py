@@ -11,7 +11,7 @@ from typing import Any
 from pjdiag.api import probe, read, stability
 from pjdiag.lab.experiments.base import interval, row
 from pjdiag.lab.run_state import STATE_NAME
-from pjdiag.lab.training import MODEL_NAME
+from pjdiag.lab.task import MODEL_NAME
 from pjdiag.models.config import ModelConfig
 from pjdiag.results import Row
 from pjdiag.terms import JET_SECTORS
@@ -59,7 +59,7 @@ def measure_run(path: Path) -> dict[str, float]:
     reading = read(path)
     length = reading.train_length.value or 1
     grown = stability(reading, [length, LENGTH])
-    figures = {}
+    figures: dict[str, Any] = {}
     for each in grown.select(scope="model", sector=None, eval_length=LENGTH):
         figures |= {name: each[name] for name in OF_KERNEL}
     for sector in JET_SECTORS:

@@ -12,7 +12,9 @@ from pjdiag.results import Result, Row
 COLUMNS = ("subject", "variant", "part", "seed", "eval_length", "value", "ci_low", "ci_high", "n")
 MOST_TRACES = 14
 WIDE_RANGE = 1e3
-"""Values that span more are drawn over a logarithmic axis."""
+"""Values that span more are drawn over a logarithmic axis, unless none is above 1."""
+LOWEST = -1.0
+"""Of figures that are at most 1, such as R^2: what lies below is cut off."""
 
 
 def experiment_figures(result: Result) -> Iterator[Figure]:
@@ -36,18 +38,22 @@ def _figure(experiment: str, figure: str, rows: list[Row]) -> Figure:
     title = figure.replace("_", " ")
     unit = next((row["unit"] for row in rows if row["unit"]), "") or title
     x_of, x_title = _across(rows, by_length)
+    named = _telling(rows, x_title)
     traces: dict[str, list[Row]] = {}
     for row in rows:
-        traces.setdefault(_label(row, x_title), []).append(row)
+        traces.setdefault(_label(row, named), []).append(row)
     drawn = list(traces.items())[:MOST_TRACES]
-    draw = line if by_length else bars
-    layout = axes(x_title, unit, **_axis_types(rows, lengths if by_length else []))
+    types = _axis_types(rows, lengths if by_length else [])
+    draw = line if by_length else dots if types.get("yaxis_type") == "log" else bars
+    layout = axes(x_title, unit, **types)
     left_out = len(traces) - len(drawn)
     most, least = (pick(rows, key=lambda row: row["value"]) for pick in (max, min))
     caption = (
         f"{title.capitalize()} in {experiment}: from {numbers.figure(least['value'])} "
         f"({_name(least)}) to {numbers.figure(most['value'])} ({_name(most)})."
     )
+    if "yaxis_range" in types:
+        caption += f" What lies below {LOWEST:g} is cut off; the table has it."
     if left_out:
         caption += f" {left_out} more are in the table only."
     return Figure(
@@ -71,15 +77,22 @@ def _across(rows: Sequence[Row], by_length: bool) -> tuple[Callable[[Row], Any],
     return lambda row: row["subject"], "subject"
 
 
-def _label(row: Row, x_title: str) -> str:
-    """What a trace is of: everything that the x axis does not say."""
-    names = ["variant", "part", "subject"]
-    if x_title in names:
-        names.remove(x_title)
-    found = [str(row[name]) for name in names if row[name] is not None]
-    if row["seed"] is not None:
-        found.append(f"seed {row['seed']}")
-    return ", ".join(found) or str(row["subject"])
+def dots(index: int, name: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Trace:
+    """Markers alone: a bar has no foot on a logarithmic axis."""
+    return {**line(index, name, x, y, **more), "mode": "markers"}
+
+
+def _telling(rows: Sequence[Row], x_title: str) -> list[str]:
+    """Columns that the x axis does not say and that tell rows apart."""
+    names = [name for name in ("variant", "part", "subject", "seed") if name != x_title]
+    return [name for name in names if len({row[name] for row in rows}) > 1]
+
+
+def _label(row: Row, names: Sequence[str]) -> str:
+    """What a trace is of."""
+    found = {name: row[name] for name in names if row[name] is not None}
+    words = [f"seed {value}" if name == "seed" else str(value) for name, value in found.items()]
+    return ", ".join(words) or str(row["variant"] or row["subject"])
 
 
 def _name(row: Row) -> str:
@@ -114,8 +127,10 @@ def _arm(low: float | None, high: float | None) -> float:
 def _axis_types(rows: Sequence[Row], lengths: Sequence[int]) -> dict[str, Any]:
     values = [row["value"] for row in rows]
     found: dict[str, Any] = {}
-    if min(values) > 0 and max(values) > WIDE_RANGE * min(values):
+    if max(values) > 1 and min(values) > 0 and max(values) > WIDE_RANGE * min(values):
         found["yaxis_type"] = "log"
+    if max(values) <= 1 and min(values) < LOWEST:
+        found["yaxis_range"] = [LOWEST, 1.05]
     if lengths:
         found |= {
             "xaxis_type": "log",

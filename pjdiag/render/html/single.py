@@ -48,6 +48,9 @@ def _name(result: Result) -> str:
     if compared:
         more = f" and {len(compared) - 2} more" if len(compared) > 2 else ""
         return f"{compared[0]} against {compared[-1]}{more}"
+    tried = list(dict.fromkeys(str(row.get("experiment")) for row in result.rows))
+    if result.diagnostic == "reproduce" and tried:
+        return tried[0] if len(tried) == 1 else f"{len(tried)} experiments"
     return short_name(result.checkpoint.get("path"))
 
 
