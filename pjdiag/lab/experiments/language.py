@@ -77,7 +77,7 @@ def best_at_longest(rows: Sequence[Row]) -> Finding:
             f"({_seeds(found[other])})"
         )
     if not words:
-        return Finding(f"No loss at {LONGEST:,} tokens was measured.", None)
+        return Finding(f"{CONTENDER} and another were not measured at {LONGEST:,} tokens.", None)
     complete = len(places) == len(LANGUAGES)
     holds = all(place == 1 for place in places) if complete else None
     return Finding(f"Nats a byte at {LONGEST:,} tokens. {'; '.join(words)}.", holds)

@@ -27,18 +27,19 @@ FULL = Wanted((L, 512, 2048, 8192, 32_768), windows=(L,), loo_length=L)
 QUICK = Wanted((L, 512), windows=(L,), loo_length=L, test_bytes=4096)
 BESIDE = Wanted((L,), windows=(L,), loo_length=L)
 """Of language's models only what is compared."""
+LANGUAGE = tuple(each for each in LANGUAGE_RUNS if each.method == "full")
+QUICK_MUSIC, QUICK_LANGUAGE = (
+    (TrainingRun(stream, "full", 0, quick=True),) for stream in ("chorales", "tinyshakespeare")
+)
 SHARE, ENERGY, LOSS = ("order_share", None), ("energy_share", L), ("loo_delta_nll", L)
+LITTLE = 0.01
+"""A share, or a loss, below this is told as next to nothing, whichever is the larger."""
 RELATIVE = "relative_loo_delta_nll"
 
 
 def run(setting: Setting, parts: Parts) -> list[Row]:
     """Train and measure the music models, and language's ``full`` beside them."""
-    if setting.quick:
-        music = (TrainingRun("chorales", "full", 0, quick=True),)
-        language = (TrainingRun("tinyshakespeare", "full", 0, quick=True),)
-    else:
-        music = MUSIC_RUNS
-        language = tuple(each for each in LANGUAGE_RUNS if each.method == "full")
+    music, language = (QUICK_MUSIC, QUICK_LANGUAGE) if setting.quick else (MUSIC_RUNS, LANGUAGE)
     rows = measured(NAME, music, setting, parts, QUICK if setting.quick else FULL)
     rows += measured(NAME, language, setting, parts, QUICK if setting.quick else BESIDE)
     rows += relative(rows)
@@ -116,9 +117,11 @@ def _more(
             ends = (
                 "" if low is None else f" (95% interval {low:.3g} to {high:.3g}, {len(gaps)} seeds)"
             )
+            largest = max(abs(value) for value in (*music.values(), *language))
+            little = "; next to nothing in all of them" if largest < LITTLE else ""
             said.append(
                 f"{subject}, {word} at orders above 0: {spread(music.values())} against "
-                f"language's {spread(language)}; difference {mean:.3g}{ends}"
+                f"language's {spread(language)}; difference {mean:.3g}{ends}{little}"
             )
             enough = low is not None and len(gaps) == 3 and len(language) == 3 * len(LANGUAGES)
             verdicts.append(low > 0 if enough and low is not None else None)

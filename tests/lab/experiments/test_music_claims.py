@@ -48,6 +48,14 @@ def test_music_exceeds_language_or_does_not(claim):
     assert claim([]).holds is None
 
 
+def test_what_is_next_to_nothing_is_told_so():
+    rows = rows_of(0.6, 0.3)
+    assert "next to nothing" not in MASS(rows).text
+    small = [{**each, "value": each["value"] / 1000} for each in rows]
+    assert MASS(small).holds is True
+    assert MASS(small).text.count("next to nothing in all of them") == 2 * len(MUSIC)
+
+
 def test_an_interval_that_holds_0_is_no_difference():
     rows = rows_of(0.31, 0.3)
     for each in rows:
