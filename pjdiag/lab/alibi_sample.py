@@ -101,7 +101,8 @@ def _bloom(recipe: AlibiRecipe, tokenizer: Any) -> Any:
 
     torch.manual_seed(recipe.seed)
     end = tokenizer.eos_token_id
-    config = BloomConfig(
+    settings: Any = BloomConfig  # which keeps fields that its signature does not name
+    config = settings(
         vocab_size=recipe.vocab_size,
         hidden_size=recipe.hidden_size,
         n_layer=recipe.n_layer,
