@@ -110,6 +110,7 @@ def prepare() -> None:
 def keep_what_never_changes() -> None:
     """For long campaigns: the tree of commands and the list of adapters are made once."""
     for module, name in (
+        (command_line, "app"),
         (command_line, "get_command"),
         (command_line, "without_pydantic"),
         (registry, "registrations"),
