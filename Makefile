@@ -61,12 +61,14 @@ bench: $(VENV)/.whole
 fuzz: $(VENV)/.whole
 	$(BIN)/python benchmarks/fuzz.py all --cases 2000 --seed $$(date +%Y%j) --workers 2
 
+SAMPLES := language-full language-rope language-rope-ntk-affine language-pj-rotary language-pope \
+	language-alibi music-full music-lc-affine patched-llama \
+	indirect-indexing-pope indirect-indexing-rope
+
 samples: $(VENV)/.whole
-	$(BIN)/pjdiag train --sample language-full -o runs/language_full
-	$(BIN)/pjdiag train --sample patched-llama -o runs/patched_llama
-	$(BIN)/pjdiag train --sample indirect-indexing-pope -o runs/indirect_indexing_pope
-	$(BIN)/pjdiag train --sample indirect-indexing-rope -o runs/indirect_indexing_rope
-	$(BIN)/pjdiag reproduce adaptive-recovery  # runs/reproduce/adaptive_teachers
+	$(foreach name,$(SAMPLES),\
+		$(BIN)/pjdiag train --sample $(name) -o runs/$(subst -,_,$(name)) &&) true
+	$(BIN)/pjdiag reproduce adaptive-recovery
 
 nightly: $(VENV)/.whole bench fuzz
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --hypothesis-profile nightly

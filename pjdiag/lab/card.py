@@ -13,6 +13,8 @@ from pjdiag.lab.native import write_atomically
 from pjdiag.lab.recipe import TrainOutcome, TrainRecipe
 
 CARD_VERSION = 1
+LANGUAGE = "byte-level language model"
+"""What a model is where nothing else is said."""
 LATE_SHARE = 0.2
 
 
@@ -27,11 +29,17 @@ def late_improvement(outcome: TrainOutcome) -> float | None:
 
 
 def card(
-    recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str = "", command: str = ""
+    recipe: TrainRecipe,
+    corpus: Corpus,
+    outcome: TrainOutcome,
+    source: str = "",
+    command: str = "",
+    kind: str = LANGUAGE,
 ) -> dict[str, Any]:
     """The card as plain values. Losses are mean next-byte NLL in nats per byte."""
     return {
         "card_version": CARD_VERSION,
+        "kind": kind,
         "checkpoint": outcome.checkpoint.name,
         "command": command,
         "parameters": outcome.parameters,
@@ -64,10 +72,15 @@ def card(
 
 
 def write_card(
-    recipe: TrainRecipe, corpus: Corpus, outcome: TrainOutcome, source: str = "", command: str = ""
+    recipe: TrainRecipe,
+    corpus: Corpus,
+    outcome: TrainOutcome,
+    source: str = "",
+    command: str = "",
+    kind: str = LANGUAGE,
 ) -> None:
     """Write ``card.json`` and ``README.md`` beside the checkpoint. Raises OutputError."""
-    values = card(recipe, corpus, outcome, source, command)
+    values = card(recipe, corpus, outcome, source, command, kind)
     text = json.dumps(values, indent=1, allow_nan=False) + "\n"
     write_atomically(outcome.card, lambda path: _write(path, text))
     write_atomically(
@@ -82,7 +95,7 @@ def card_markdown(values: dict[str, Any]) -> str:
     train, held = data["train"], data["held_out"]
     late = held_out["late_improvement"]
     lines = [
-        f"# {model['method']}, byte-level language model",
+        f"# {model['method']}, {values.get('kind', LANGUAGE)}",
         "",
         f"{values['parameters']:,} parameters: {model['layers']} layers, {model['num_heads']} "
         f"heads, width {model['embed_dim']}, position method `{model['method']}`, jet orders up "

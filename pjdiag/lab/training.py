@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from pjdiag.lab.card import write_card
+from pjdiag.lab.card import LANGUAGE, write_card
 from pjdiag.lab.corpora import Corpus, Work
 from pjdiag.lab.recipe import ProgressCallback, TrainOutcome, TrainRecipe
 from pjdiag.lab.run_state import STATE_NAME, RunState
@@ -28,21 +28,22 @@ def train(
     progress: ProgressCallback | None = None,
     source: str = "",
     command: str = "",
+    kind: str = LANGUAGE,
 ) -> TrainOutcome:
     """Train, and leave ``model.safetensors``, ``card.json`` and ``README.md`` in ``out``.
 
     The checkpoint holds the weights of the evaluation with the lowest held-out loss. A run that
     was interrupted goes on from its last evaluation when it is started again with the same
     recipe, corpus and folder, and ends with the same weights. ``source`` says in words where the
-    text comes from, ``command`` what to type to train again; both go on the card.
-    torch's global random state is left as it was.
+    text comes from, ``command`` what to type to train again, ``kind`` what the model is; they go
+    on the card. torch's global random state is left as it was.
 
     Raises DataError for a work that is shorter than a window, UsageError where ``out`` holds
     something else than this run, OutputError where it cannot be written.
     """
     corpus.require_windows(recipe.model.train_length + 1)
     state = run_task(recipe, _language(recipe, corpus), out, progress)
-    return _finish(recipe, corpus, out, state, source, command)
+    return _finish(recipe, corpus, out, state, source, command, kind)
 
 
 def held_out_loss(
@@ -118,7 +119,13 @@ def _stated(recipe: TrainRecipe, corpus: Corpus) -> dict[str, object]:
 
 
 def _finish(
-    recipe: TrainRecipe, corpus: Corpus, out: Path, state: RunState, source: str, command: str
+    recipe: TrainRecipe,
+    corpus: Corpus,
+    out: Path,
+    state: RunState,
+    source: str,
+    command: str,
+    kind: str,
 ) -> TrainOutcome:
     from safetensors.numpy import load_file
 
@@ -135,6 +142,6 @@ def _finish(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         minutes=state.seconds / 60,
     )
-    write_card(recipe, corpus, outcome, source, command)
+    write_card(recipe, corpus, outcome, source, command, kind)
     (out / STATE_NAME).unlink(missing_ok=True)
     return outcome
