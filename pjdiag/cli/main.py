@@ -101,7 +101,8 @@ def _usage_message(error: Any, arguments: list[str]) -> str:
     given = _given(getattr(error, "param", None), arguments)
     if given is not None and given not in message:
         message = f"{message}; found {given!a}"
-    return f"{' '.join(message.split())}. Next: see `{where} --help`"
+    told = " ".join(message.split())
+    return f"{told}{'' if told.endswith('?') else '.'} Next: see `{where} --help`"
 
 
 def _given(parameter: Any, arguments: list[str]) -> str | None:

@@ -241,3 +241,9 @@ def test_an_output_that_cannot_be_written_leaves_nothing(capsys, tmp_path):
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.safetensors"]
+
+
+def test_a_mistyped_command_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    ran = run(capsys, "mas")
+    assert ran.code == 2
+    assert "Did you mean 'mass'? Next: see `pjdiag --help`" in ran.err

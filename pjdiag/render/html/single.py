@@ -8,7 +8,7 @@ from pjdiag.render import numbers
 from pjdiag.render.html.drawers import figures_of
 from pjdiag.render.html.figure import Figure
 from pjdiag.render.html.moves import described
-from pjdiag.render.html.pieces import figure_html, table_html, text
+from pjdiag.render.html.pieces import figure_html, prose, table_html, text
 from pjdiag.render.html.shell import document, header, short_name
 from pjdiag.render.page import Page, page
 from pjdiag.results import Result
@@ -56,12 +56,12 @@ def _name(result: Result) -> str:
 
 def _answer(words: Page) -> Iterator[str]:
     yield '<section id="answer" aria-labelledby="answer-title"><h2 id="answer-title">Answer</h2>'
-    yield f'<p class="first">{text(words.headline)}.</p>'
+    yield f'<p class="first">{prose(words.headline)}.</p>'
     notes = [*(f"warning: {each}" for each in words.warnings)]
     notes += [f"skipped: {each}" for each in words.skipped]
     if notes:
         yield "<ul>"
-        yield from (f"<li>{text(note)}</li>" for note in notes)
+        yield from (f"<li>{prose(note)}</li>" for note in notes)
         yield "</ul>"
     yield "</section>"
 

@@ -10,7 +10,7 @@ import pytest
 import pjdiag
 from pjdiag.render.html.moves import move_figures
 from pjdiag.render.html.single import result_page
-from pjdiag.results import Result
+from pjdiag.results import Result, Skipped
 from pjdiag.terms import Scope
 from tests.native import full_native
 from tests.render.html.test_page import HOSTILE, Elements, drawn
@@ -158,3 +158,9 @@ def test_settings_have_a_table_and_no_course(steps: list[Path]) -> None:
 
 def test_a_comparison_of_nothing_has_no_figure() -> None:
     assert list(move_figures(Result("compare", {}, {"checkpoints": []}, ()))) == []
+
+
+def test_commands_in_notes_are_code() -> None:
+    entry = Skipped(0, "its mass needs data: `pjdiag spectrum --data <file>`")
+    page = result_page(Result("mass", {}, {}, (), (entry,)), Scope.MODEL, all_rows=False)
+    assert "<code>pjdiag spectrum --data &lt;file&gt;</code>" in page
