@@ -236,7 +236,12 @@ def test_the_example_job_runs(tmp_path):
 
 WHOLE = {"language_full", "patched_llama"}
 """Samples whose kernels are learned whole."""
-MEASURED = {"indirect_indexing_pope": "spectrum", "indirect_indexing_rope": "spectrum"}
+MEASURED = {
+    "indirect_indexing_pope": "spectrum",
+    "indirect_indexing_rope": "spectrum",
+    "music_full": "mass",
+    "music_lc_affine": "mass",
+}
 """What is asked of a sample beside its structure; where nothing is said, its loss."""
 
 

@@ -9,7 +9,7 @@ import pytest
 import pjdiag
 from pjdiag.lab.alibi_sample import LANGUAGE_ALIBI
 from pjdiag.lab.recipe import TrainRecipe
-from pjdiag.lab.samples import RECIPES, WITH_EXCERPT
+from pjdiag.lab.samples import MUSIC_RECIPES, RECIPES, WITH_EXCERPT
 from pjdiag.samples import held_out_text
 
 NATIVE = sorted(set(RECIPES) - set(WITH_EXCERPT))
@@ -53,3 +53,15 @@ def test_the_bloom_is_of_the_recipe_in_the_code_and_as_good_as_its_card_says() -
     assert loss("language_alibi", 192) == pytest.approx(
         card["held_out"]["nats_per_token"], rel=0.05
     )
+
+
+@pytest.mark.parametrize("name", MUSIC_RECIPES)
+def test_a_model_of_tunes_is_of_the_recipe_in_the_code(name: str) -> None:
+    path = pjdiag.sample(folder_of(name))
+    card = json.loads((path.parent / "card.json").read_text())
+    assert path.stat().st_size < 2**20
+    assert TrainRecipe.from_dict(card["recipe"]) == MUSIC_RECIPES[name]
+    stated = json.loads(pjdiag.load(path).metadata["pjdiag"])
+    assert stated["method"] == MUSIC_RECIPES[name].model.method
+    assert stated["recipe"]["corpus_sha256"] == card["data"]["sha256"]
+    assert "folk tunes" in (path.parent / "README.md").read_text().splitlines()[0]
