@@ -9,18 +9,20 @@ import torch
 
 import pjdiag
 from pjdiag.lab.experiments.base import Parts, Setting, chosen, stated
+from pjdiag.lab.experiments.query_claims import (
+    activated_by_energy,
+    activated_by_mass,
+    jets_need_jets,
+    own_set_suffices,
+    top_order,
+)
 from pjdiag.lab.experiments.query_task import QUICK_STEPS, SECTOR_SETS, TEACHERS, TEST, Learners
 from pjdiag.lab.experiments.synthetic_query import (
     EXPERIMENT,
-    activated_by_energy,
-    activated_by_mass,
     answered_share,
     diagnosed,
-    jets_need_jets,
     learned,
-    own_set_suffices,
     rows_of,
-    top_order,
 )
 
 BY_NAME = {teacher.name: teacher for teacher in TEACHERS}
