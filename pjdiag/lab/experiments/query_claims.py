@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pjdiag.lab.experiments.base import Finding, chosen
 from pjdiag.lab.experiments.query_task import MAX_ORDER, TEACHERS, Teacher
