@@ -106,7 +106,7 @@ def holder(parameters: Parameters) -> CausalLM:
     """The smallest causal model whose attention adds the learned bias.
 
     >>> made = holder({"omega": [OMEGA], "raw_affine_slope": [-0.5]})
-    >>> round(float(made.blocks[0].attn.pj_bias.kernel().slope), 3)
+    >>> round(float(made.blocks[0].attn.pj_bias.kernel().slope.detach()), 3)
     -0.5
     """
     model = CausalLM(HOLDER)
