@@ -71,6 +71,7 @@ def make_sample(
     of Hugging Face models, which start again. Raises UsageError for an unknown name, DataError for
     another archive, and what ``train`` and ``make_patched`` raise.
     """
+    name = name.replace("_", "-")  # as its folder is called
     if name not in SAMPLES:
         raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(SAMPLES)}")
     if name in INDIRECT:

@@ -78,3 +78,8 @@ def test_the_recipe_makes_a_model_of_the_promised_size() -> None:
     assert 150_000 <= parameters <= 200_000
     assert len(config.sectors) == 3
     assert config.train_length == 128
+
+
+def test_a_sample_is_named_by_its_folder_too(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing\.tar\.gz cannot be read"):
+        make_sample("language_rope", tmp_path / "out", tmp_path / "missing.tar.gz")
