@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pjdiag.lab.card import made_with
+from pjdiag.lab.card import data_lines, made_with
 from pjdiag.lab.corpora import Corpus
 from pjdiag.lab.folders import require_free, save_pretrained, write_folder
 from pjdiag.lab.patched_recipe import FINAL_RATE, Phase
@@ -166,11 +166,7 @@ def card_markdown(values: dict[str, Any]) -> str:
         "",
         "## Data",
         "",
-        *([data["source"], ""] if data["source"] else []),
-        f"- Trained on {len(data['train'])} works, {sum(data['train'].values()):,} bytes.",
-        f"- Held out, whole: {', '.join(data['held_out'])}; "
-        f"{sum(data['held_out'].values()):,} bytes.",
-        f"- SHA-256 of works and split: `{data['sha256']}`",
+        *data_lines(data),
         "",
         "## Recipe",
         "",

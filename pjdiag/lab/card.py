@@ -147,6 +147,17 @@ def card_markdown(values: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def data_lines(data: dict[str, Any]) -> list[str]:
+    """Source, sizes and digest of the works on a card, for reading."""
+    return [
+        *([data["source"], ""] if data["source"] else []),
+        f"- Trained on {len(data['train'])} works, {sum(data['train'].values()):,} bytes.",
+        f"- Held out, whole: {', '.join(data['held_out'])}; "
+        f"{sum(data['held_out'].values()):,} bytes.",
+        f"- SHA-256 of works and split: `{data['sha256']}`",
+    ]
+
+
 def _thinned(history: list[dict[str, Any]], rows: int = 25) -> list[dict[str, Any]]:
     """At most ``rows`` evenly spread points, the last one among them."""
     stride = -(-len(history) // rows)

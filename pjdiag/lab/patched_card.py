@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pjdiag.lab.card import data_lines
 from pjdiag.lab.corpora import Corpus
 from pjdiag.lab.patched_recipe import FINAL_RATE, PatchedRecipe
 from pjdiag.lab.patched_training import PatchedRun
@@ -110,12 +111,7 @@ def card_markdown(values: dict[str, Any]) -> str:
         "",
         "## Data",
         "",
-        data["source"],
-        "",
-        f"- Trained on {len(data['train'])} works, {sum(data['train'].values()):,} bytes.",
-        f"- Held out, whole: {', '.join(data['held_out'])}; "
-        f"{sum(data['held_out'].values()):,} bytes.",
-        f"- SHA-256 of works and split: `{data['sha256']}`",
+        *data_lines(data),
         "",
         "## Recipe",
         "",
