@@ -3,7 +3,8 @@
 ``python docs/generate.py`` writes, ``--check`` compares and ends with 1 where a page is stale. A
 page marks such a part with ``<!-- help: COMMAND -->``, ``<!-- output: COMMAND -->``,
 ``<!-- columns: DIAGNOSTIC -->`` or ``<!-- evidence: WHAT -->``, and ``<!-- end -->``. WHAT is
-``claims``, or ``NAME FIGURE,... [COLUMN=VALUE,...]``: figures kept in ``docs/evidence/NAME.json``.
+``claims``, or ``NAME FIGURE,... [COLUMN=VALUE,...]``: figures kept in ``docs/evidence/NAME.json``;
+with ``across=COLUMN`` one figure in a grid, of ``cell=COLUMN`` where its value is not meant.
 
 Help, columns and evidence must be equal; a command's output may differ in the last digits, which
 depend on the machine.
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from pjdiag.lab.experiments.registry import available, experiment
 from pjdiag.render.tables import Table
-from pjdiag.render.views.reproduce import figure_table
+from pjdiag.render.views.reproduce import crossed_table, figure_table, over_seeds
 from pjdiag.results import Result
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Column
 
@@ -139,20 +140,21 @@ def _evidence(what: str) -> str:
         return f"{NOT_RUN.capitalize()}: `pjdiag reproduce {name}`."
     figures, _, conditions = rest.partition(" ")
     wanted = dict(each.split("=") for each in conditions.split())
+    across, cell = wanted.pop("across", None), wanted.pop("cell", "value")
     rows = [
         row
-        for row in result.rows
+        for row in over_seeds(result.rows)
         if row["figure"] in figures.split(",")
-        and row["seed"] is None
         and all(str(row[column]) in value.split(",") for column, value in wanted.items())
     ]
     if not rows:
         raise RuntimeError(f"docs/evidence/{name}.json has no rows for {what}")
     (about,) = result.provenance["experiments"]
     seeds = f", seeds {', '.join(map(str, about['seeds']))}" if about["seeds"] else ""
+    table = crossed_table(name, rows, across, cell) if across else figure_table(name, rows)
     return "\n".join(
         [
-            *_table(figure_table(name, rows)),
+            *_table(table),
             "",
             f"`{_command(name)}`: {about['minutes']:g} minutes of processor time{seeds}; all "
             f"{len(result.rows):,} figures are in [{name}.json](evidence/{name}.json).",

@@ -9,6 +9,7 @@ from pjdiag.render.html.reproduced import MOST_TRACES
 from pjdiag.render.page import page
 from pjdiag.render.sentences import headline, next_command
 from pjdiag.render.views import view
+from pjdiag.render.views.reproduce import crossed_table
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 from tests.render.results import claim, reproduce_result, row, scope
@@ -88,6 +89,53 @@ def test_figures_over_the_seeds_come_first_and_each_seed_with_all_rows():
         "1.600 [1.500, 1.700]",
         "",
     ]
+
+
+def test_a_single_seed_stands_beside_the_means_without_the_interval_of_its_windows():
+    more = {"variant": "rope", "eval_length": 128, "unit": "nats per byte"}
+    ends = {"ci_low": 1.5, "ci_high": 1.7, "n": 9}
+    means = tuple(figure("a", "nll", 1.6, variant="full", eval_length=128, seed=s) for s in (0, 1))
+    mean = figure("a", "nll", 1.6, variant="full", eval_length=128, ci_low=1.5, ci_high=1.7)
+    alone = figure("a", "nll", 1.8, seed=0, **more, **ends)
+    (table,) = view(Result("reproduce", {}, {}, (*means, mean, alone)), Scope.MODEL, False)
+    assert [[cell.text for cell in line] for line in table.lines] == [
+        ["a", "full", "128", "1.600 [1.500, 1.700]"],
+        ["a", "rope", "128", "1.800"],
+    ]
+
+
+def crossed(rows, **more):
+    table = crossed_table("x", rows, "variant", **more)
+    titles = [header.title for header in table.headers]
+    return titles, [[cell.text for cell in line] for line in table.lines]
+
+
+def test_one_figure_in_a_grid():
+    rows = [
+        figure(subject, "r2", value, variant=variant, part="p")
+        for subject, variant, value in (("a", "fj", 1.0), ("a", "lc", 0.5), ("b", "lc", 0.25))
+    ]
+    assert crossed(rows) == (
+        ["subject", "fj", "lc"],
+        [["a", "1.000", "0.5000"], ["b", "", "0.2500"]],
+    )
+
+
+def test_a_grid_of_another_column_and_of_what_varies():
+    rows = [
+        figure("a", "recovered", 1.0, variant=v, part=f"{v}:{n}", eval_length=n)
+        for v in ("mass", "loo")
+        for n in (128, 256)
+    ]
+    titles, lines = crossed(rows, shown="part")
+    assert titles == ["subject", "tokens", "mass", "loo"]
+    assert lines == [["a", "128", "mass:128", "loo:128"], ["a", "256", "mass:256", "loo:256"]]
+
+
+def test_two_figures_do_not_fit_one_cell():
+    twice = [figure("a", "r2", 1.0, variant="fj"), figure("a", "r2", 0.5, variant="fj")]
+    with pytest.raises(ValueError, match="two rows of x are r2 of fj"):
+        crossed(twice)
 
 
 def test_figures_of_one_thing_share_a_line():

@@ -122,6 +122,30 @@ def shortened(value: float | None, digits: int = DIGITS) -> float | None:
     return float(f"{float(value):.{digits}g}")
 
 
+FRACTIONS = ("accuracy", "evenness", "recovered", "share", "top1", "within_64")
+"""Figures, or their last words, that lie between 0 and 1."""
+
+
+def mean_row(
+    experiment: str, subject: str, figure: str, values: Sequence[float], **rest: Any
+) -> Row:
+    """The mean of ``values`` with its 95% interval and their number; columns as in ``row``.
+
+    The interval of a fraction ends at 0 and at 1. Raises ValueError without a value.
+
+    >>> made = mean_row("stability", "named coordinates", "top1", [0.5, 1.0, 1.0])
+    >>> made["value"], made["ci_low"], made["ci_high"], made["n"]
+    (0.833333, 0.116225, 1.0, 3)
+    """
+    if not values:
+        raise ValueError(f"no value of {figure}; expected at least one")
+    mean, low, high = interval(values)
+    if low is not None and high is not None and figure.endswith(FRACTIONS):
+        low, high = max(low, 0.0), min(high, 1.0)
+    ends = {"ci_low": low, "ci_high": high, "n": len(values)}
+    return row(experiment, subject, figure, mean, **ends, **rest)
+
+
 def chosen(rows: Sequence[Row], **conditions: Any) -> list[Row]:
     """Rows whose columns equal ``conditions``; a tuple or a set allows each of its values.
 

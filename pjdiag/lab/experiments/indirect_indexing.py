@@ -15,6 +15,7 @@ from pjdiag.lab.experiments.base import (
     Setting,
     chosen,
     interval,
+    mean_row,
     row,
 )
 from pjdiag.lab.experiments.indirect_runs import COMMAND, measured_run
@@ -109,9 +110,7 @@ def _over_seeds(method: str, values: Sequence[Mapping[str, Any]]) -> Iterator[Ro
         known = [number for number in numbers if number is not None]
         if not known:
             return row(NAME, SUBJECT, figure, None, variant=method, part=part)
-        middle, low, high = interval(known)
-        rest: dict[str, Any] = {"ci_low": low, "ci_high": high, "n": len(known)}
-        return row(NAME, SUBJECT, figure, middle, variant=method, part=part, **rest)
+        return mean_row(NAME, SUBJECT, figure, known, variant=method, part=part)
 
     yield mean("accuracy", [value["test"]["accuracy"] for value in values])
     for index, offset in enumerate(TASK.offsets):

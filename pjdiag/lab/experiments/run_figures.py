@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pjdiag import api
-from pjdiag.lab.experiments.base import Parts, Setting, interval, row
+from pjdiag.lab.experiments.base import Parts, Setting, mean_row, row
 from pjdiag.lab.experiments.training_runs import TrainingRun, recipe_of, train_all
 from pjdiag.lab.streams import read_stream
 from pjdiag.results import Row
@@ -198,10 +198,9 @@ def over_seeds(rows: Sequence[Row]) -> list[Row]:
     for key, group in groups.items():
         if len(group) < 2:
             continue
-        mean, low, high = interval([each["value"] for each in group])
         given = dict(zip(names, key, strict=True))
         where = (given.pop("experiment"), given.pop("subject"), given.pop("figure"))
-        found.append(row(*where, mean, ci_low=low, ci_high=high, n=len(group), **given))
+        found.append(mean_row(*where, [each["value"] for each in group], **given))
     return found
 
 

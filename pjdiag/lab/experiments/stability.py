@@ -15,7 +15,7 @@ from pjdiag.lab.experiments.base import (
     Parts,
     Setting,
     chosen,
-    interval,
+    mean_row,
     row,
 )
 from pjdiag.lab.experiments.stability_runs import (
@@ -102,19 +102,8 @@ def _resolved_rows(by_seed: Sequence[Sequence[dict[str, Any]]]) -> Iterator[Row]
     for variant in VARIANTS:
         for name in DECIDED:
             values = [e[name] for rows in by_seed for e in rows if e["variant"] == variant]
-            mean, low, high = interval(values)
-            yield row(
-                NAME,
-                SUBJECT,
-                name,
-                mean,
-                variant=variant,
-                eval_length=LENGTH,
-                part=f"bucket:{BUCKET}",
-                ci_low=low,
-                ci_high=high,
-                n=len(values),
-            )
+            where = {"eval_length": LENGTH, "part": f"bucket:{BUCKET}"}
+            yield mean_row(NAME, SUBJECT, name, values, variant=variant, **where)
 
 
 def _figures(rows: Sequence[Row], figure: str) -> dict[str, float]:

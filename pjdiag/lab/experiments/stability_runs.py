@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pjdiag.api import probe, read, stability
-from pjdiag.lab.experiments.base import interval, row
+from pjdiag.lab.experiments.base import mean_row
 from pjdiag.lab.run_state import STATE_NAME
 from pjdiag.lab.task import MODEL_NAME
 from pjdiag.models.config import ModelConfig
@@ -90,17 +90,5 @@ def run_rows(
         for name in dict.fromkeys(name for figures in found for name in figures):
             values = [figures[name] for figures in found if name in figures]
             figure, _, bucket = name.partition("/")
-            mean, low, high = interval(values)
-            where: dict[str, Any] = {"part": f"bucket:{bucket}"} if bucket else {}
-            yield row(
-                experiment,
-                subject,
-                figure,
-                mean,
-                variant=method,
-                eval_length=LENGTH,
-                ci_low=low,
-                ci_high=high,
-                n=len(values),
-                **where,
-            )
+            where = {"eval_length": LENGTH, "part": f"bucket:{bucket}" if bucket else None}
+            yield mean_row(experiment, subject, figure, values, variant=method, **where)

@@ -16,7 +16,7 @@ from pjdiag.lab.experiments.base import (
     Experiment,
     Parts,
     Setting,
-    interval,
+    mean_row,
     row,
 )
 from pjdiag.lab.experiments.query_claims import (
@@ -171,10 +171,8 @@ def _of_learner(sector_set: str, value: Mapping[str, Any]) -> Iterator[Row]:
 def _mean(
     teacher: str, sector_set: str, figure: str, numbers: Sequence[float], part: str | None = None
 ) -> Row:
-    mean, low, high = interval(numbers)
-    rest: dict[str, Any] = {"ci_low": low, "ci_high": high, "n": len(numbers)}
-    rest |= {"part": part, "eval_length": TRAIN_LENGTH}
-    return row(NAME, teacher, figure, mean, variant=sector_set, **rest)
+    rest = {"part": part, "eval_length": TRAIN_LENGTH}
+    return mean_row(NAME, teacher, figure, numbers, variant=sector_set, **rest)
 
 
 def _uses(value: Mapping[str, Any]) -> dict[tuple[str, str], float]:

@@ -29,8 +29,29 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     found = [_claims(result)]
     for name in dict.fromkeys(row["experiment"] for row in result.rows):
         rows = result.select(experiment=name)
-        summed = [row for row in rows if row["seed"] is None and row["layer"] is None]
-        found.append(figure_table(str(name), rows if all_rows or not summed else summed))
+        whole = [row for row in over_seeds(rows) if row["layer"] is None]
+        found.append(figure_table(str(name), rows if all_rows or not whole else whole))
+    return found
+
+
+_SAME = ("experiment", "subject", "variant", "part", "eval_length", "figure", "layer", "head")
+"""What rows that differ in the seed alone have in common."""
+
+
+def over_seeds(rows: Sequence[Row]) -> list[Row]:
+    """The rows over all seeds, and what one seed alone was measured of, without its interval:
+    that is one over windows or trials.
+
+    Seeds of which there are several and no mean are left as they are.
+    """
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in _SAME), []).append(row)
+    found: list[Row] = []
+    for group in groups.values():
+        means = [row for row in group if row["seed"] is None]
+        alone = [{**row, "seed": None, "ci_low": None, "ci_high": None} for row in group]
+        found += means or (alone if len(group) == 1 else group)
     return found
 
 
@@ -78,6 +99,47 @@ def figure_table(name: str, rows: Sequence[Row]) -> Table:
     )
     bounded = any(row["ci_low"] is not None for row in rows)
     return Table(f"Figures of {name}", headers, made, NOTE if bounded else "")
+
+
+def crossed_table(name: str, rows: Sequence[Row], across: str, shown: str = "value") -> Table:
+    """One figure in a grid: a column for each value of the column ``across``, in its cells
+    ``shown``: the value with its interval, or another column.
+
+    Raises ValueError where two rows fall on one cell.
+    """
+    kept = [each for each in OPTIONAL if each[1] not in (across, shown) and _varies(rows, each[1])]
+    keys = ("subject", *(column for _, column, _ in kept))
+    columns = list(dict.fromkeys(row[across] for row in rows))
+    lines: dict[tuple[object, ...], dict[object, Row]] = {}
+    for row in rows:
+        line = lines.setdefault(tuple(row[key] for key in keys), {})
+        if row[across] in line:
+            raise ValueError(f"two rows of {name} are {row['figure']} of {row[across]}")
+        line[row[across]] = row
+    numeric = shown == "value"
+    headers = (
+        Header("subject", key=True, group=True),
+        *(Header(title, numeric=number, key=True) for title, _, number in kept),
+        *(Header(_key(each, isinstance(each, int)).text, numeric=numeric) for each in columns),
+    )
+    made = tuple(
+        (
+            Cell(str(key[0])),
+            *(_key(value, each[2]) for value, each in zip(key[1:], kept, strict=True)),
+            *(
+                _value(found.get(each)) if numeric else _key(found.get(each, {}).get(shown), False)
+                for each in columns
+            ),
+        )
+        for key, found in lines.items()
+    )
+    bounded = numeric and any(row["ci_low"] is not None for row in rows)
+    figure = str(rows[0]["figure"]).replace("_", " ")
+    return Table(f"{figure} of {name}", headers, made, NOTE if bounded else "")
+
+
+def _varies(rows: Sequence[Row], column: str) -> bool:
+    return len({row[column] for row in rows}) > 1
 
 
 def _head(figure: str, unit: str | None) -> str:

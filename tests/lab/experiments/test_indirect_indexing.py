@@ -68,7 +68,8 @@ def test_rows_are_of_every_run_and_over_seeds() -> None:
     found = rows([0.9, 0.92, 0.94], [0.1, 0.2, 0.3])
     mean = chosen(found, variant="rope", figure="accuracy", seed=None, part=None)
     assert [each["value"] for each in mean] == [0.2]
-    assert mean[0]["ci_low"] == pytest.approx(0.2 - 4.30265 * 0.1 / math.sqrt(3), abs=1e-5)
+    assert mean[0]["ci_high"] == pytest.approx(0.2 + 4.30265 * 0.1 / math.sqrt(3), abs=1e-5)
+    assert mean[0]["ci_low"] == 0.0, "no accuracy is below 0"
     own = chosen(found, variant="rope", figure="accuracy", seed=1, part="offset:-4")
     assert [(each["value"], each["n"], each["ci_high"]) for each in own] == [(0.2, 100, 1.0)]
     curve = chosen(found, variant="pope", figure="nll", seed=0)
