@@ -104,6 +104,14 @@ def test_a_single_seed_stands_beside_the_means_without_the_interval_of_its_windo
     ]
 
 
+def test_an_interval_without_width_is_not_printed():
+    ends = {"ci_low": 1.0, "ci_high": 1.0, "n": 3}
+    rows = (figure("a", "top1", 1.0, **ends), figure("b", "top1", 0.5, ci_low=0.4, ci_high=0.6))
+    (table,) = view(Result("reproduce", {}, {}, rows), Scope.MODEL, False)
+    assert [line[1].text for line in table.lines] == ["1.000", "0.5000 [0.4000, 0.6000]"]
+    assert table.note == "in brackets: 95% intervals, where they have a width"
+
+
 def crossed(rows, **more):
     table = crossed_table("x", rows, "variant", **more)
     titles = [header.title for header in table.headers]

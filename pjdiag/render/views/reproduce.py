@@ -20,7 +20,7 @@ OPTIONAL = (
 )
 """Title, column, and whether it is a number; shown where any row has one."""
 DIGITS = 4
-NOTE = "in brackets: 95% intervals"
+NOTE = "in brackets: 95% intervals, where they have a width"
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
@@ -157,6 +157,8 @@ def _value(row: Row | None) -> Cell:
         return UNDEFINED
     text = numbers.figure(row["value"], DIGITS)
     if row["ci_low"] is None or row["ci_high"] is None:
+        return Cell(text)
+    if row["ci_low"] == row["ci_high"]:
         return Cell(text)
     low, high = (numbers.figure(row[end], DIGITS) for end in ("ci_low", "ci_high"))
     return Cell(f"{text} [{low}, {high}]")
