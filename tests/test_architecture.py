@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "errors",
     "arguments",
+    "samples",
     "columns",
     "terms",
     "result_checks",
@@ -24,7 +25,6 @@ ROOMS = (
     "adapters",
     "diagnostics",
     "gate",
-    "samples",
     "render",
     "api",
     "model_api",

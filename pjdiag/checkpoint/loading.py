@@ -94,16 +94,22 @@ def _missing(path: Path) -> CheckpointError:
         return CheckpointError(
             f"{shown_path(path)} is a link to a file that does not exist", "download the file"
         )
-    if not path.parent.is_dir():
+    from pjdiag.samples import instead_of  # needed here only
+
+    missing = f"{shown_path(path)} does not exist"
+    if (shipped := instead_of(path)) is not None:
+        others = "" if shipped.stem in ("model", path.stem) else ", or another file beside it"
         return CheckpointError(
-            f"{shown_path(path)} does not exist, nor does its folder", "check the path"
+            f"{missing}; it is the name of a sample", f"pass {shown_path(shipped)}{others}"
         )
+    if not path.parent.is_dir():
+        return CheckpointError(f"{missing}, nor does its folder", "check the path")
     try:
         close = near(path.name, (entry.name for entry in path.parent.iterdir()))
     except OSError:  # the folder may be closed to us; then there is nothing to suggest
         close = []
     hint = f"check the path; near it: {listed(close)}" if close else "check the path"
-    return CheckpointError(f"{shown_path(path)} does not exist", hint)
+    return CheckpointError(missing, hint)
 
 
 def _load_file(path: Path, allow_pickle: bool) -> Checkpoint:

@@ -15,7 +15,10 @@ import pytest
 
 from pjdiag.checkpoint import load
 from pjdiag.errors import CheckpointError
+from pjdiag.samples import sample
 from tests.checkpoint.files import LFS_POINTER, write_zeros
+
+SAMPLES = sample().parent.parent
 
 
 def error_of(path: Path | str) -> CheckpointError:
@@ -86,6 +89,47 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     assert "does not exist, nor does its folder" in error_of(tmp_path / "no" / "w.pt").message
     (tmp_path / "file").touch()
     assert "cannot be read: Not a directory" in error_of(tmp_path / "file" / "w.pt").message
+
+
+@pytest.mark.parametrize(
+    ("named", "passed"),
+    [
+        ("language_rope", "language_rope/model.safetensors"),
+        ("language-rope", "language_rope/model.safetensors"),
+        ("sample_checkpoints/language_alibi", "language_alibi/model.safetensors"),
+        ("sample_checkpoints/music_full/model.safetensors", "music_full/model.safetensors"),
+        ("adaptive_teachers/phase", "adaptive_teachers/phase.safetensors"),
+    ],
+)
+def test_the_name_of_a_sample_is_told_its_path(
+    named: str, passed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = error_of(Path(named))
+    assert error.message == f"{named} does not exist; it is the name of a sample"
+    assert error.hint == f"pass {SAMPLES / passed}"
+    assert load(SAMPLES / passed).headers
+
+
+def test_a_sample_of_several_files_is_told_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = SAMPLES / "adaptive_teachers" / "first_jet.safetensors"
+    hint = error_of(Path("adaptive_teachers")).hint
+    assert hint == f"pass {first}, or another file beside it"
+
+
+def test_the_path_of_a_sample_is_short_within_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(SAMPLES.parent)
+    shown = SAMPLES.relative_to(SAMPLES.parent) / "language_rope" / "model.safetensors"
+    assert error_of(Path("language_rope")).hint == f"pass {shown}"
+
+
+def test_a_path_elsewhere_does_not_name_a_sample(tmp_path: Path) -> None:
+    assert error_of(tmp_path / "language_rope").hint == "check the path"
 
 
 def test_a_dead_link_is_said(tmp_path: Path) -> None:
