@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pjdiag.cli.damage import named
-from pjdiag.cli.options import SHOWN
+from pjdiag.cli.options import SHOWN, AllRows, OneHead, OneLayer, Quiet
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
 
@@ -46,19 +46,10 @@ def convert(
         Scope | None,
         typer.Option(help="Finest scope in a table or in markdown.", rich_help_panel=SHOWN),
     ] = None,
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
-    ] = False,
-    layer: Annotated[
-        int | None, typer.Option(help="Only this layer.", min=0, rich_help_panel=SHOWN)
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(help="Only this head.", min=0, rich_help_panel=SHOWN)
-    ] = None,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
-    ] = False,
+    all_rows: AllRows = False,
+    layer: OneLayer = None,
+    head: OneHead = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write a saved result in another format; nothing is measured again."""
     from pjdiag.render.files import same_file

@@ -57,6 +57,31 @@ Variants = Annotated[
     ),
 ]
 
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT[:PATH]|PATH",
+        help="table, json, csv, parquet, markdown or html; repeatable. A bare FORMAT goes to "
+        "stdout and replaces the table.",
+        rich_help_panel=SHOWN,
+    ),
+]
+
+AllRows = Annotated[bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)]
+
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
+]
+
+OneLayer = Annotated[
+    int | None, typer.Option(help="Only this layer.", min=0, rich_help_panel=SHOWN)
+]
+
+OneHead = Annotated[int | None, typer.Option(help="Only this head.", min=0, rich_help_panel=SHOWN)]
+
 
 @dataclass(frozen=True)
 class Common:
@@ -66,32 +91,16 @@ class Common:
         Path | None,
         typer.Argument(metavar="CHECKPOINT", envvar="PJDIAG_CHECKPOINT", help=CHECKPOINT_HELP),
     ] = None
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FORMAT[:PATH]|PATH",
-            help="table, json, csv, parquet, markdown or html; repeatable. A bare FORMAT goes to "
-            "stdout and replaces the table.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None
+    output: Outputs = None
     by: Annotated[
         Scope | None,
         typer.Option(
             help="Finest scope in the table. JSON carries all three.", rich_help_panel=SHOWN
         ),
     ] = None
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
-    ] = False
-    layer: Annotated[
-        int | None, typer.Option(help="Only this layer.", min=0, rich_help_panel=SHOWN)
-    ] = None
-    head: Annotated[
-        int | None, typer.Option(help="Only this head.", min=0, rich_help_panel=SHOWN)
-    ] = None
+    all_rows: AllRows = False
+    layer: OneLayer = None
+    head: OneHead = None
     train_length: Annotated[
         int | None,
         typer.Option(
@@ -129,10 +138,7 @@ class Common:
             rich_help_panel=TARGET,
         ),
     ] = 0.0
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
-    ] = False
+    quiet: Quiet = False
 
 
 def with_common(command: Callable[..., None], without: tuple[str, ...] = ()) -> Callable[..., None]:

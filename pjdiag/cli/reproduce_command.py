@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pjdiag.cli.options import SHOWN
+from pjdiag.cli.options import AllRows, Outputs, Quiet
 from pjdiag.cli.running import command_line
 from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError
 from pjdiag.lab.experiments.registry import ALL, available, experiment
@@ -52,24 +52,9 @@ def reproduce(
             min=1,
         ),
     ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FORMAT[:PATH]|PATH",
-            help="table, json, csv, parquet, markdown or html; repeatable. A bare FORMAT goes to "
-            "stdout and replaces the table.",
-            rich_help_panel=SHOWN,
-        ),
-    ] = None,
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Print all rows.", rich_help_panel=SHOWN)
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Nothing on stderr but errors.", rich_help_panel=SHOWN),
-    ] = False,
+    output: Outputs = None,
+    all_rows: AllRows = False,
+    quiet: Quiet = False,
 ) -> None:
     """Try a claim of the papers on this machine: train, measure, compare with what they say.
 
