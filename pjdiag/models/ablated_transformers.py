@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pjdiag.errors import AdapterError
 from pjdiag.models.ablation import HINT, LayerChange
 from pjdiag.models.huggingface.attention import is_attached
 from pjdiag.models.huggingface.interface import Ablation, ablations
+from pjdiag.models.huggingface.removals import Removal, removal_of
 
 
 @contextmanager
 def ablated(model: nn.Module, changes: Mapping[int, LayerChange]) -> Iterator[None]:
     """Takes ``changes``, by layer, out of the attention of ``model`` while it runs.
 
-    Behind transformers' attention interface any change; in BLOOM and MPT, which add their ALiBi by
-    themselves, that of the whole bias. Raises AdapterError for another model, and, at the end of
-    the block, where a changed layer did not attend.
+    Behind transformers' attention interface any change; in modules that attend by themselves, what
+    ``huggingface.removals`` knows of them: the ALiBi of BLOOM, MPT and Falcon, the channels of
+    Falcon and GPT-NeoX Japanese. Raises AdapterError for another model, and, at the end
+    of the block, where a changed layer did not attend.
     """
     with ExitStack() as stack:
         ablation = Ablation(changes)
         if is_attached(model):
             _through_the_interface(model, ablation, stack)
         else:
-            _by_argument(model, ablation, stack)
+            _by_module(model, ablation, stack)
         yield
     left = set(changes) - ablation.changed
     if left:
@@ -41,7 +42,7 @@ def ablated(model: nn.Module, changes: Mapping[int, LayerChange]) -> Iterator[No
 
 def require_removable(model: nn.Module) -> None:
     """Raises AdapterError for a model of which no part can be removed while it runs."""
-    if not is_attached(model) and not any(_edit(module) for module in model.modules()):
+    if not is_attached(model) and not _removable(model):
         raise _beside_the_interface(model)
 
 
@@ -64,85 +65,41 @@ def _through_the_interface(model: nn.Module, ablation: Ablation, stack: ExitStac
         ablations[module] = ablation
 
 
-def _by_argument(model: nn.Module, ablation: Ablation, stack: ExitStack) -> None:
-    """Changes the table of ALiBi that each attention module is given."""
-    found = 0
-    for module in model.modules():
-        edit = _edit(module)
-        if edit is not None:
-            hook = _Edited(*edit, found, ablation)
-            handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-            stack.callback(handle.remove)
-            found += 1
-    refused = [change for change in ablation.changes.values() if not change.whole_bias]
-    if not found or refused:
+def _by_module(model: nn.Module, ablation: Ablation, stack: ExitStack) -> None:
+    """Changes what each attention module is given, or what it makes of that."""
+    removable = _removable(model)
+    for index, (module, removal) in enumerate(removable):
+        change = ablation.changes.get(index)
+        if change is None:
+            continue
+        if not removal.covers(change):
+            raise _beside_the_interface(model)
+        hook = _Edited(removal, change, index, ablation)
+        stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        if change.channels is not None and removal.channels is not None:
+            removal.channels(module, change, stack)
+    if not removable:
         raise _beside_the_interface(model)
 
 
+def _removable(model: nn.Module) -> list[tuple[nn.Module, Removal]]:
+    """Attention modules in the order of their layers."""
+    entries = ((module, removal_of(module)) for module in model.modules())
+    return [(module, removal) for module, removal in entries if removal is not None]
+
+
 class _Edited:
-    """A hook that changes one argument of one module."""
+    """A hook that notes that a layer attends, and leaves its bias out where it is to go."""
 
     def __init__(
-        self,
-        argument: str,
-        edit: Callable[[Tensor, LayerChange], Tensor],
-        index: int,
-        ablation: Ablation,
+        self, removal: Removal, change: LayerChange, index: int, ablation: Ablation
     ) -> None:
-        self._argument, self._edit = argument, edit
+        self._removal, self._change = removal, change
         self._index, self._ablation = index, ablation
 
-    def __call__(self, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    def __call__(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         """Arguments as the module then gets them."""
-        change = self._ablation.changes.get(self._index)
-        if change is None:
-            return None
-        if kwargs.get(self._argument) is None:
-            raise AdapterError(f"layer {self._index} is given no {self._argument}", HINT)
         self._ablation.changed.add(self._index)
-        edited = self._edit(kwargs[self._argument], change)
-        return args, {**kwargs, self._argument: edited}
-
-
-def _edit(module: nn.Module) -> tuple[str, Callable[[Tensor, LayerChange], Tensor]] | None:
-    kind = type(module)
-    return _EDITS.get(kind.__name__) if kind.__module__.startswith("transformers.models.") else None
-
-
-def _bloom(table: Tensor, change: LayerChange) -> Tensor:
-    """``[B H, 1, T]``, or ``[B H, T, T]`` for a control."""
-    heads = len(change.heads)
-    by_window = table.view(-1, heads, 1, table.shape[-1])
-    return _left(by_window, change).flatten(0, 1)
-
-
-def _mpt(table: Tensor, change: LayerChange) -> Tensor:
-    """``[H, 1, N]`` for all positions that the model knows, or ``[H, T, T]`` for a control.
-
-    The last T of them are read.
-    """
-    return _left(table[None], change)[0]
-
-
-def _left(table: Tensor, change: LayerChange) -> Tensor:
-    """What is left of slope times key position, ``[B, H, 1 or T, T]``.
-
-    A control depends on the lag, and needs the square table that these models build anyway.
-    """
-    heads = change.heads[:, None, None]
-    if change.signs is None:
-        return table.masked_fill(heads, 0.0)
-    length = change.signs.shape[-1]
-    table = table[..., -length:]
-    lags = torch.arange(length)[:, None] - torch.arange(length)
-    slopes = (table[..., -1:] - table[..., -2:-1]) if length > 1 else table[..., -1:]
-    bias = -slopes * lags.clamp(min=0).to(table.dtype)  # the table, less what softmax ignores
-    left = bias * (1 - change.signs.to(table.dtype)[:, lags.clamp(min=0)])
-    return torch.where(heads, left, table)
-
-
-_EDITS: dict[str, tuple[str, Callable[[Tensor, LayerChange], Tensor]]] = {
-    "BloomAttention": ("alibi", _bloom),
-    "MptAttention": ("position_bias", _mpt),
-}
-"""By class: the argument that carries the bias, and how it is changed."""
+        if not self._change.whole_bias or self._removal.bias is None:
+            return None
+        return args, {**kwargs, **self._removal.bias(module, kwargs, self._change)}

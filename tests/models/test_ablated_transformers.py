@@ -129,7 +129,7 @@ def test_controls_of_alibi(name: str) -> None:
     assert np.abs(doubled - nothing).max() > 1e-4
 
 
-@pytest.mark.parametrize("name", ["falcon_alibi", "gpt_neo"])
+@pytest.mark.parametrize("name", ["gpt_neo", "gpt_neox_japanese"])
 def test_other_models_are_refused(name: str) -> None:
     change = LayerChange(torch.ones(HEADS, dtype=torch.bool), whole_bias=True)
     model = MODELS[name].build()
