@@ -66,3 +66,23 @@ class InconclusiveError(PjdiagError):
     """Nothing could be analysed; there is no figure to print."""
 
     exit_code = EXIT_INCONCLUSIVE
+
+
+def pip_install(*packages: str) -> str:
+    """The command that adds packages to the environment that this runs in.
+
+    Its interpreter is ``python`` where a shell finds this environment's under that name, else its
+    path: with another, ``pip`` would install elsewhere.
+
+    >>> pip_install("plotly").endswith("-m pip install plotly")
+    True
+    """
+    import shlex  # only an error pays
+    import shutil
+    import sys
+    from pathlib import Path
+
+    found = shutil.which("python")
+    here = found is not None and Path(found).parent == Path(sys.executable).parent
+    interpreter = "python" if here else sys.executable or "python"
+    return shlex.join([interpreter, "-m", "pip", "install", *packages])

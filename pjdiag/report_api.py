@@ -40,7 +40,9 @@ def report(
     ('<!doctype html>', True)
     """
     from pjdiag.render.html.page import report_page
+    from pjdiag.render.html.shell import require_plotly
 
+    require_plotly()
     return report_page(
         surveyed(
             source,

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pjdiag.arguments import require_path
-from pjdiag.errors import DataError, MissingDependencyError, UsageError
+from pjdiag.errors import DataError, MissingDependencyError, UsageError, pip_install
 from pjdiag.result_checks import (
     MAX_BYTES,
     SCHEMA_VERSION,
@@ -105,7 +105,7 @@ class Result:
             import pandas as pd  # static commands must not pay for pandas
         except ImportError as error:
             raise MissingDependencyError(
-                "Result.frame needs pandas", "pip install pandas"
+                "Result.frame needs pandas", pip_install("pandas")
             ) from error
         frame = pd.DataFrame(
             [_plain(row) for row in self.rows], columns=[column.name for column in self.columns]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pjdiag.errors import pip_install
 from pjdiag.terms import Sector
 from tests import isolated
 from tests.native import random_raw, write_native
@@ -138,7 +139,18 @@ def test_training_says_what_is_missing(site, tmp_path):
         site, ["-m", "pjdiag", "train", *data, "--held-out", "b", "-o", str(tmp_path / "out")]
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["pjdiag: training needs torch. Next: pip install torch"]
+    assert done.stderr.splitlines() == [
+        f"pjdiag: training needs torch. Next: {pip_install('torch')}"
+    ]
+
+
+def test_a_report_says_what_is_missing_before_it_reads_anything(site, tmp_path):
+    done = isolated.run(site, ["-m", "pjdiag", "report", "none", "-o", str(tmp_path / "a.html")])
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"pjdiag: a page with figures needs plotly. Next: {pip_install('plotly')}"
+    ]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_names_what_is_missing(site):
@@ -147,4 +159,6 @@ def test_doctor_names_what_is_missing(site):
     assert done.returncode == 0
     missing = {item for item, state in found.items() if state == "missing"}
     assert {"torch", "pandas", "safetensors"} <= missing
+    notes = {entry["item"]: entry["note"] for entry in json.loads(done.stdout)}
+    assert all(notes[item].endswith(f"; {pip_install(item)}") for item in missing)
     assert "numpy" not in missing

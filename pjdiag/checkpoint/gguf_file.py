@@ -16,7 +16,7 @@ from pjdiag.checkpoint.gguf_names import Family, family_of
 from pjdiag.checkpoint.mapped import Stamp, mapped_bytes
 from pjdiag.checkpoint.source import TensorHeader
 from pjdiag.checkpoint.text import shown, shown_path
-from pjdiag.errors import CheckpointError, MissingDependencyError
+from pjdiag.errors import CheckpointError, MissingDependencyError, pip_install
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -198,6 +198,6 @@ def _import_gguf(path: Path) -> ModuleType:
     except ImportError as error:
         raise MissingDependencyError(
             f"{shown_path(path)} is a GGUF file, and the package gguf cannot be imported: {error}",
-            "pip install gguf",
+            pip_install("gguf"),
         ) from error
     return gguf

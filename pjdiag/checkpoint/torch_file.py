@@ -17,7 +17,7 @@ from pjdiag.checkpoint.mapped import Stamp
 from pjdiag.checkpoint.source import TensorHeader
 from pjdiag.checkpoint.text import listed, shown, shown_path
 from pjdiag.checkpoint.unwrap import unwrap
-from pjdiag.errors import CheckpointError, MissingDependencyError
+from pjdiag.errors import CheckpointError, MissingDependencyError, pip_install
 
 _SAVE_AGAIN = "save the weights alone: torch.save(model.state_dict(), FILE), or as safetensors"
 _FORBIDDEN = re.compile(r"GLOBAL (\S+) (?:was not an allowed|whose module)")
@@ -62,7 +62,7 @@ def import_torch(path: Path) -> ModuleType:
     except ImportError as error:
         raise MissingDependencyError(
             f"{shown_path(path)} is a torch pickle, and torch cannot be imported: {error}",
-            "install torch, or convert the file to safetensors elsewhere",
+            f"{pip_install('torch')}, or convert the file to safetensors elsewhere",
         ) from error
     return torch
 

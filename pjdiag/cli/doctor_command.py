@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pjdiag.errors import PjdiagError
+from pjdiag.errors import PjdiagError, pip_install
 
 PACKAGES = {
     "accelerate": "the Trainer of transformers, for pjdiag.TrainerCallback",
@@ -26,8 +26,6 @@ PACKAGES = {
     "transformers": "running and patching Hugging Face models",
     "typer": "the command line",
 }
-EXTRAS = {"accelerate": "train", "gguf": "gguf", "pyarrow": "parquet"}
-"""Packages that come with an extra of pjdiag."""
 
 Check = tuple[str, str, str]
 """What was looked at, what was found, what it is for or what to do."""
@@ -74,8 +72,7 @@ def _packages() -> list[Check]:
         try:
             found.append((name, version(name), purpose))
         except PackageNotFoundError:
-            wanted = f"'pjdiag[{EXTRAS[name]}]'" if name in EXTRAS else name
-            found.append((name, "missing", f"{purpose}; pip install {wanted}"))
+            found.append((name, "missing", f"{purpose}; {pip_install(name)}"))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pjdiag.errors import MissingDependencyError
+from pjdiag.errors import MissingDependencyError, pip_install
 from pjdiag.terms import SECTOR_TITLES, Rho, Sector
 
 ALL_SECTORS = ",".join(Sector)
@@ -87,4 +87,4 @@ def _require_packages() -> None:
 
     for name in ("torch", "transformers"):
         if find_spec(name) is None:
-            raise MissingDependencyError(f"patching needs {name}", f"pip install {name}")
+            raise MissingDependencyError(f"patching needs {name}", pip_install(name))

@@ -52,9 +52,11 @@ def report(
     from pjdiag import api, report_api
     from pjdiag.render.files import write_file
     from pjdiag.render.html.page import report_page
+    from pjdiag.render.html.shell import require_plotly
     from pjdiag.render.text import visible
 
     path = _target(output)
+    require_plotly()
     lengths = None if length is None else parse_lengths(length)
     source = checkpoint_or_sample(common.checkpoint, quiet=common.quiet)
     reading = api.read(

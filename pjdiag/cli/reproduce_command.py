@@ -10,7 +10,7 @@ import typer
 
 from pjdiag.cli.options import AllRows, Outputs, Quiet
 from pjdiag.cli.running import command_line
-from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError
+from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError, pip_install
 from pjdiag.lab.experiments.registry import ALL, available, experiment
 from pjdiag.terms import Scope
 
@@ -63,7 +63,7 @@ def reproduce(
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise MissingDependencyError("the experiments need torch", "pip install torch")
+        raise MissingDependencyError("the experiments need torch", pip_install("torch"))
     from pjdiag.lab.experiments.base import Setting
     from pjdiag.lab.experiments.running import reproduce as run
     from pjdiag.render.output import emit, parse_specs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pjdiag.cli.running import command_line
-from pjdiag.errors import MissingDependencyError, UsageError
+from pjdiag.errors import MissingDependencyError, UsageError, pip_install
 
 if TYPE_CHECKING:
     from pjdiag.lab.recipe import Progress, ProgressCallback, TrainOutcome
@@ -170,7 +170,7 @@ def _require_torch() -> None:
     from importlib.util import find_spec
 
     if find_spec("torch") is None:
-        raise MissingDependencyError("training needs torch", "pip install torch")
+        raise MissingDependencyError("training needs torch", pip_install("torch"))
 
 
 def _reporter() -> "ProgressCallback":

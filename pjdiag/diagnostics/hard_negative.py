@@ -10,7 +10,7 @@ import numpy as np
 
 from pjdiag.diagnostics.lags import lag_chunks
 from pjdiag.diagnostics.nearest import query_lags
-from pjdiag.errors import MissingDependencyError
+from pjdiag.errors import MissingDependencyError, pip_install
 from pjdiag.terms import Bucket
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _train(
         import torch
     except ImportError as error:
         raise MissingDependencyError(
-            "the trained decision needs torch", "pip install torch, or pass --no-decision"
+            "the trained decision needs torch", f"{pip_install('torch')}, or pass --no-decision"
         ) from error
     table = torch.from_numpy(standard(np.arange(1, train_length, dtype=dtype))).float()
     threads = torch.get_num_threads()

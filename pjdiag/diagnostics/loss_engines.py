@@ -18,7 +18,7 @@ from pjdiag.diagnostics.runner import runner, tokens_of
 from pjdiag.diagnostics.runner_models import TransformersRunner
 from pjdiag.diagnostics.token_data import Data, TokenData, array_ids
 from pjdiag.diagnostics.windows import read_bytes
-from pjdiag.errors import AdapterError, DataError, MissingDependencyError, UsageError
+from pjdiag.errors import AdapterError, DataError, MissingDependencyError, UsageError, pip_install
 
 if TYPE_CHECKING:
     from pjdiag.models.running import RunningAttention
@@ -113,7 +113,7 @@ class ByteEngine:
         try:
             from pjdiag.models import evaluation  # reading a configuration needs no torch
         except ImportError as error:
-            raise MissingDependencyError("running it needs torch", "pip install torch") from error
+            raise MissingDependencyError("running it needs torch", pip_install("torch")) from error
         self._evaluate, self._head_tokens = evaluation.evaluate, evaluation.HEAD_TOKENS
         self.model = load_model(reading.checkpoint)
 

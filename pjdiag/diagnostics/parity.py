@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST = 256
 """Tokens that the model reads, or twice the train length if that is less."""
 LOGITS, OUTPUT = "attention_logits", "attention_output"
-NO_TORCH = "parity needs torch, which is not installed: pip install torch"
+NO_TORCH = "parity needs torch, which is not installed"
 NO_MODEL = "parity needs a model that this version can run: native, or PJ-RoPE research code"
 KERNEL_ROUNDINGS = 16
 """Of a bias beside its phases: powers, envelope, gate, and the sum over orders and sectors."""

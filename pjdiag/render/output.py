@@ -11,7 +11,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TextIO
 
-from pjdiag.errors import MissingDependencyError, OutputError, UsageError
+from pjdiag.errors import MissingDependencyError, OutputError, UsageError, pip_install
 from pjdiag.render.console import UNLIMITED, Target, page_text, render_console
 from pjdiag.render.files import same_file, write_file
 from pjdiag.render.page import page, skipped_lines
@@ -137,7 +137,7 @@ def to_parquet(result: Result) -> bytes:
     except ImportError as error:
         raise MissingDependencyError(
             "Parquet needs pyarrow, which is not installed",
-            "pip install pyarrow",
+            pip_install("pyarrow"),
         ) from error
     kinds = {"count": "Int64", "flag": "boolean", "text": "string", "list": "object"}
     types = {column.name: kinds.get(column.kind, "float64") for column in result.columns}

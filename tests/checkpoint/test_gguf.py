@@ -20,7 +20,7 @@ import pjdiag
 from pjdiag.checkpoint import Checkpoint, load
 from pjdiag.checkpoint.gguf_config import llama3_divisors
 from pjdiag.checkpoint.gguf_names import FAMILIES
-from pjdiag.errors import CheckpointError
+from pjdiag.errors import CheckpointError, pip_install
 from pjdiag.render.sentences import headline
 from tests.checkpoint.gguf_files import (
     DIM,
@@ -368,7 +368,7 @@ def test_without_the_package_one_line_says_what_to_install(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.endswith("Next: pip install gguf\n")
+    assert done.stderr.endswith(f"Next: {pip_install('gguf')}\n")
 
 
 def outcome(path: Path) -> Checkpoint | CheckpointError:

@@ -11,6 +11,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from pjdiag.errors import pip_install
 from tests.checkpoint.files import DATA
 
 _HEAVY = "torch transformers pandas plotly rich typer safetensors"
@@ -85,4 +86,4 @@ except MissingDependencyError as error:
     read, error = run(code, path, DATA / "full.pt", site=bare_site(tmp_path / "site")).splitlines()
     assert read == str(np.asarray([1.5, -2.0]).tolist())
     assert "full.pt is a torch pickle, and torch cannot be imported" in error
-    assert "Next: install torch" in error
+    assert f"Next: {pip_install('torch')}" in error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pjdiag.errors import pip_install
 from pjdiag.samples import held_out_text
 from tests import isolated
 from tests.cli.running import run
@@ -126,4 +127,4 @@ def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:
     site = isolated.only(tmp_path, names)
     ran = isolated.run(site, ["-m", "pjdiag", "kernel", "--quiet"])
     assert ran.returncode == 2
-    assert ran.stderr == "pjdiag: running a model needs torch. Next: pip install torch\n"
+    assert ran.stderr == f"pjdiag: running a model needs torch. Next: {pip_install('torch')}\n"

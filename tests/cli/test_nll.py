@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pjdiag.errors import pip_install
 from pjdiag.samples import held_out_text
 from tests import isolated
 from tests.cli.running import run
@@ -116,4 +117,4 @@ def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:
     site = isolated.only(tmp_path, names)
     ran = isolated.run(site, ["-m", "pjdiag", "nll", "--length", "128", "--quiet"])
     assert ran.returncode == 2
-    assert ran.stderr == "pjdiag: running it needs torch. Next: pip install torch\n"
+    assert ran.stderr == f"pjdiag: running it needs torch. Next: {pip_install('torch')}\n"

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import pjdiag
+from pjdiag.errors import pip_install
 from pjdiag.lab.corpora import Work
 from pjdiag.lab.token_training import made_tokenizer
 from pjdiag.models.huggingface.loading import quiet
@@ -184,7 +185,7 @@ def test_without_torch_it_says_what_is_missing(tmp_path: Path) -> None:
     site = isolated.only(tmp_path, names)
     ran = isolated.run(site, ["-m", "pjdiag", "patch", str(tmp_path), "-o", str(tmp_path / "out")])
     assert ran.returncode == 2
-    assert ran.stderr == "pjdiag: patching needs torch. Next: pip install torch\n"
+    assert ran.stderr == f"pjdiag: patching needs torch. Next: {pip_install('torch')}\n"
 
 
 def test_a_gguf_file_is_refused_with_a_way_to_save_it(

@@ -19,7 +19,7 @@ from typing import TextIO
 import pytest
 from pyarrow import parquet
 
-from pjdiag.errors import OutputError, UsageError
+from pjdiag.errors import OutputError, UsageError, pip_install
 from pjdiag.render.files import write_file
 from pjdiag.render.output import OF_CHECKS, Format, OutputSpec, emit, parse_specs, to_parquet
 from pjdiag.results import Result
@@ -361,4 +361,4 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
-    assert "Next: pip install pyarrow" in done.stdout
+    assert f"Next: {pip_install('pyarrow')}" in done.stdout

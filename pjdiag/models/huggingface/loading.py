@@ -14,7 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from pjdiag.errors import AdapterError, CheckpointError, MissingDependencyError, PjdiagError
+from pjdiag.errors import (
+    AdapterError,
+    CheckpointError,
+    MissingDependencyError,
+    PjdiagError,
+    pip_install,
+)
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "auto"]
 """``auto``: that of the file."""
@@ -170,7 +176,7 @@ def _transformers() -> Any:
         import transformers
     except ImportError as error:
         raise MissingDependencyError(
-            "running this model needs transformers", "pip install transformers"
+            "running this model needs transformers", pip_install("transformers")
         ) from error
     return transformers
 

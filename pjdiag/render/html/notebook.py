@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pjdiag.errors import DataError, MissingDependencyError
+from pjdiag.errors import DataError, MissingDependencyError, pip_install
 from pjdiag.render.html.drawers import figures_of
 from pjdiag.render.html.figure import COLOURS, Figure
 from pjdiag.render.html.pieces import table_html, text
@@ -48,7 +48,7 @@ def _drawn(figure: Figure) -> Any:
     try:
         from plotly import graph_objects  # type: ignore[import-untyped]  # only a plot pays
     except ImportError as error:
-        raise MissingDependencyError("a plot needs plotly", "pip install plotly") from error
+        raise MissingDependencyError("a plot needs plotly", pip_install("plotly")) from error
     layout = {**figure.layout, "title": {"text": figure.title}}
     traces = [_coloured(trace) for trace in figure.traces]
     return graph_objects.Figure({"data": traces, "layout": _coloured(layout)})

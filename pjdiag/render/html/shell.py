@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
-from pjdiag.errors import MissingDependencyError
+from pjdiag.errors import MissingDependencyError, pip_install
 from pjdiag.render.html.figure import COLOURS, Figure
 from pjdiag.render.html.pieces import text
 
@@ -84,13 +85,16 @@ def script_json(value: Any) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def require_plotly() -> None:
+    """Raises MissingDependencyError where plotly is not installed; does not import it."""
+    if find_spec("plotly") is None:
+        raise MissingDependencyError("a page with figures needs plotly", pip_install("plotly"))
+
+
 def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # only a page pays
-    except ImportError as error:
-        raise MissingDependencyError(
-            "a page with figures needs plotly", "pip install plotly"
-        ) from error
+    require_plotly()
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # only a page pays
+
     source: str = get_plotlyjs()
     return source.replace("</script", "<\\/script")
 
