@@ -10,12 +10,13 @@ from typing import Any
 
 from pjdiag.arguments import checked
 from pjdiag.comparison import structure
-from pjdiag.comparison.inputs import Input, Source, inputs
+from pjdiag.comparison.inputs import DEFAULT, Input, Source, inputs
 from pjdiag.comparison.matching import SUMS, Level, pairs, shared_level, summed_heads
+from pjdiag.comparison.movement import moved, rank
 from pjdiag.diagnostics.outcome import tool_version
 from pjdiag.diagnostics.progress import Progress, no_progress
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS, Column, Scope
+from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS, Column
 
 INTERVALS = {
     ("loo", "loo_delta_nll"): ("ci_low", "ci_high"),
@@ -35,7 +36,9 @@ _NO_FIGURES = {
 NORMAL_95 = 1.959963984540054
 SETTINGS = ("data_digest", "unit", "seed", "lag_weights", "target", "windows", "stride")
 """Provenance under which figures of different values are hardly comparable."""
-UNSCALED = ("share", "flag")
+NOTHING_SHARED = "no row of the checkpoints has the same keys and a figure in both"
+INSTEAD_OF = "instead_of"
+"""In the provenance: the diagnostic that nobody asked for and that had nothing to compare."""
 
 
 @checked
@@ -53,7 +56,8 @@ def compare(
     """Figures of the first source against those of each other one.
 
     A source is whatever a diagnostic accepts, a Result, or the path of one saved as JSON.
-    ``diagnostics`` are by default that of the saved results, else mass. Three or more whose
+    ``diagnostics`` are by default that of the saved results, else mass, and where they
+    share no figure of it inspect: what they are built of. Three or more whose
     training steps are known are put in their order. ``value_b - value_a`` is the difference;
     ``noise`` is ``sqrt(h_a^2 + h_b^2)`` of the half-widths of their 95% intervals. Rows are
     joined on their keys down to the scope that all share; of inspect a figure that all layers of
@@ -75,10 +79,34 @@ def compare(
         "min_coverage": min_coverage,
     }
     found, notes = inputs(sources, diagnostics, lengths, reading, progress)
+    result = compared(_in_order(found), notes)
+    if result.rows or diagnostics is not None or any(each.saved for each in found):
+        return result
+    found, notes = inputs(sources, (structure.NAME,), lengths, reading, progress)
+    return _instead(result, compared(_in_order(found), notes))
+
+
+def _in_order(found: list[Input]) -> list[Input]:
+    """Three or more whose steps are known by their steps."""
     steps = [each.step for each in found if each.step is not None]
     if len(found) > 2 and len(steps) == len(found):
-        found = sorted(found, key=lambda each: each.step or 0)
-    return compared(found, notes)
+        return sorted(found, key=lambda each: each.step or 0)
+    return found
+
+
+def _instead(result: Result, built: Result) -> Result:
+    """What the checkpoints are built of, with what is known of why nothing else compares."""
+    if not built.rows:
+        return result
+    (name,) = DEFAULT
+    warnings = [text for text in result.warnings if text != NOTHING_SHARED]
+    warnings.append(f"no figure of {name} is shared: what the checkpoints are built of is compared")
+    return replace(
+        built,
+        provenance={**built.provenance, INSTEAD_OF: name},
+        skipped=tuple(dict.fromkeys((*result.skipped, *built.skipped))),
+        warnings=tuple(dict.fromkeys((*warnings, *built.warnings))),
+    )
 
 
 def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
@@ -108,7 +136,7 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
             rows += [{**row, "compared": names[number], "step": found[number].step} for row in made]
     if all(row["difference"] is None for row in rows):
         rows = []
-        warnings.append("no row of the checkpoints has the same keys and a figure in both")
+        warnings.append(NOTHING_SHARED)
     return Result(
         "compare",
         {"path": None, "files": list(dict.fromkeys(path for each in found for path in each.files))},
@@ -119,28 +147,10 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
             "checkpoints": [_described(each) for each in found],
             "levels": levels,
         },
-        tuple(sorted(rows, key=_rank(names))),
+        tuple(sorted(rows, key=rank(names))),
         _skipped(found),
         tuple(dict.fromkeys(warnings)),
     )
-
-
-def _rank(names: Sequence[str]) -> Any:
-    """Sort key: each checkpoint's rows together; outside the noise first; the most moved first."""
-    order = {name: number for number, name in enumerate(names)}
-    scopes = {scope.value: number for number, scope in enumerate(Scope)}
-
-    def key(row: Row) -> tuple[int, bool, bool, bool, float, int]:
-        return (
-            order[row["compared"]],
-            row["difference"] is None,
-            row["difference"] == 0,
-            row["within_noise"] is True,
-            -(row["moved"] or 0.0),
-            scopes[row["scope"]],
-        )
-
-    return key
 
 
 def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[str]]:
@@ -163,7 +173,7 @@ def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[st
             f"{', '.join(sorted(left_out))} is a sum over heads, of which the two have not as "
             "many: left out there"
         )
-    return list(_moved(rows)), notes
+    return list(moved(rows)), notes
 
 
 def _as_many(heads: Sequence[dict[int | None, int]], row: Row) -> bool:
@@ -229,26 +239,6 @@ def _noise(name: str, figure: str, *rows: Row) -> float | None:
         elif error is not None and _value(row.get(error)) is not None:
             halves.append(NORMAL_95 * float(row[error]))
     return math.hypot(*halves) if len(halves) == len(rows) else None
-
-
-def _moved(rows: Sequence[Row]) -> Iterator[Row]:
-    """Rows with ``moved``: a share as it is, others in parts of the largest of their scope."""
-    kinds = {(row["measured"], row["figure"]): _kind(row) for row in rows}
-    largest: dict[tuple[str, str, str], float] = {}
-    for row in rows:
-        where = (row["measured"], row["figure"], row["scope"])
-        sizes = [abs(row[side]) for side in ("value_a", "value_b") if row[side] is not None]
-        largest[where] = max([largest.get(where, 0.0), *sizes])
-    for row in rows:
-        where = (row["measured"], row["figure"], row["scope"])
-        scale = 1.0 if kinds[where[:2]] in UNSCALED else largest[where]
-        difference = row["difference"]
-        moved = None if difference is None else abs(difference) / scale if scale else 0.0
-        yield {**row, "moved": moved}
-
-
-def _kind(row: Row) -> str:
-    return next(c.kind for c in DIAGNOSTICS[row["measured"]] if c.name == row["figure"])
 
 
 def _settings(results: Sequence[Result], names: Sequence[str]) -> Iterator[str]:

@@ -46,6 +46,8 @@ class Input:
     """Why a diagnostic gave nothing."""
     files: tuple[str, ...]
     """Everything that was read, which no output may replace."""
+    saved: bool = False
+    """Whether it is a result that was saved, and tells of its own diagnostic only."""
 
 
 def inputs(
@@ -208,6 +210,7 @@ def _input(
         results={result.diagnostic: result},
         missing={},
         files=tuple(str(each) for each in files if each),
+        saved=True,
     )
 
 

@@ -107,10 +107,28 @@ def test_nothing_in_common_is_inconclusive(capsys: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     bias = write_native(tmp_path / "a.safetensors", [random_raw(set(Sector), 2, 3, rng)])
     rope = write_native(tmp_path / "b.safetensors", method="rope")
-    ran = run(capsys, "compare", bias, rope)
+    ran = run(capsys, "compare", bias, rope, "--diagnostic", "mass")
     assert ran.code == 3
     assert ran.out.startswith("`compare` found nothing that the checkpoints share")
     assert "family is additive in the first and multiplicative in the second" in ran.out
+    assert f"Next: pjdiag compare {bias} {rope} --diagnostic inspect" in ran.out
+    ran = run(capsys, "compare", bias, rope)
+    assert ran.code == 0
+    assert ran.out.startswith("Mechanism is RoPE instead of PJ-bias; ")
+    assert ran.out.splitlines()[0].endswith("; no figure of mass is shared")
+    assert "family is additive in the first and multiplicative in the second" in ran.out
+    assert f"Next: pjdiag kernel {rope} --data FILE" in ran.out
+
+
+def test_what_three_are_built_of(capsys: Any, tmp_path: Path) -> None:
+    methods = ("rope", "pope", "pope")
+    paths = [
+        write_native(tmp_path / f"step-{n}.safetensors", method=method)
+        for n, method in enumerate(methods)
+    ]
+    lines = run(capsys, "compare", *paths).out.splitlines()
+    start = lines.index("Over training: model")
+    assert [line.split()[1] for line in lines[start + 4 : start + 7]] == ["RoPE", "PoPE", "PoPE"]
 
 
 def test_bad_values_of_one_are_inconclusive(capsys: Any, tmp_path: Path) -> None:

@@ -152,11 +152,39 @@ def test_mechanisms_with_nothing_in_common(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     bias = write_native(tmp_path / "a.safetensors", [random_raw(set(Sector), 2, 3, rng)])
     rope = write_native(tmp_path / "b.safetensors", method="rope")
-    made = compare(bias, rope)
+    made = compare(bias, rope, diagnostics=["mass"])
     assert made.rows == ()
     assert made.inconclusive
     assert any("additive in the first and multiplicative" in w for w in made.warnings)
     assert made.provenance["levels"] == {"mass": "head"}
+
+
+def test_what_checkpoints_are_built_of_where_they_share_no_mass(tmp_path: Path) -> None:
+    rope = write_native(tmp_path / "a.safetensors", method="rope")
+    pope = write_native(tmp_path / "b.safetensors", method="pope")
+    made = compare(rope, pope)
+    asked = compare(rope, pope, diagnostics=["inspect"])
+    assert made.rows == asked.rows != ()
+    assert made.provenance["instead_of"] == "mass"
+    assert "instead_of" not in asked.provenance
+    assert {entry.layer for entry in made.skipped} == {0}
+    assert not made.inconclusive
+    saved = compare(pjdiag.mass(rope), pjdiag.mass(write_bias(tmp_path / "c.safetensors")))
+    assert saved.rows == ()  # of a saved result nothing else is known
+
+
+def test_bad_values_stay_inconclusive_where_no_mass_is_shared(tmp_path: Path) -> None:
+    bad = write_bias(tmp_path / "a.safetensors", gate=np.nan)
+    made = compare(bad, write_native(tmp_path / "b.safetensors", method="rope"))
+    assert made.provenance["instead_of"] == "mass"
+    assert made.inconclusive
+
+
+def write_bias(path: Path, gate: float | None = None) -> Path:
+    layer = random_raw(set(Sector), 2, 3, np.random.default_rng(0))
+    if gate is not None:
+        layer["gate_logits"][0, 0] = gate
+    return write_native(path, [layer])
 
 
 def test_a_sector_that_one_has_not() -> None:

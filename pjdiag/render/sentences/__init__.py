@@ -167,13 +167,26 @@ def _run_of(name: str, figure: str) -> list[str]:
 def _after_compare(result: Result) -> list[str]:
     """A closer look at the last checkpoint, by the diagnostic whose figure moved most."""
     described = result.provenance.get("checkpoints")
-    if not result.rows or not isinstance(described, list) or not described:
+    if not isinstance(described, list) or not described:
         return []
-    path = described[-1].get("path") if isinstance(described[-1], dict) else None
+    paths = [each.get("path") if isinstance(each, dict) else None for each in described]
+    path = paths[-1]
     if not isinstance(path, str) or path.endswith(".json"):
         return []
+    if not result.rows:
+        return _built(paths, result.provenance.get("levels"))
+    if result.provenance.get("instead_of"):  # these are seen; data tells what they do
+        return [*MEASURE[:2], shell_word(path), *MEASURE[2:]]
     name = str(result.rows[0]["measured"])
     return ["pjdiag", name, shell_word(path), *([] if name == "inspect" else ["--by head"])]
+
+
+def _built(paths: list[object], compared: object) -> list[str]:
+    """The comparison of what checkpoints are built of, where that is not what was compared."""
+    known = isinstance(compared, dict) and "inspect" not in compared
+    if not known or any(not isinstance(path, str) or path.endswith(".json") for path in paths):
+        return []
+    return ["pjdiag", "compare", *map(shell_word, map(str, paths)), "--diagnostic inspect"]
 
 
 def _after_quick(result: Result) -> list[str]:

@@ -33,6 +33,11 @@ def headline(result: Result) -> str:
     """What rose and what fell in the coarsest scope, from the first checkpoint to the last."""
     if not result.rows:
         return _incomparable(result)
+    instead = result.provenance.get("instead_of")
+    return _told(result) + (f"; no figure of {instead} is shared" if instead else "")
+
+
+def _told(result: Result) -> str:
     others = list(dict.fromkeys(row["compared"] for row in result.rows))
     last = [row for row in result.rows if row["compared"] == others[-1]]
     place = coarsest(last)[0]

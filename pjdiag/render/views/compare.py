@@ -15,7 +15,6 @@ from pjdiag.render.compared import (
     side_text,
     step_labels,
     subject,
-    value_text,
     where,
     worded,
 )
@@ -111,12 +110,12 @@ def _trajectory(result: Result, others: Sequence[str]) -> Table:
         *(Header("\n".join([*of.split(", "), figure]), numeric=True) for _, figure, of in chosen),
     )
     lines = [
-        line(first_name(result), first, "value_a"),
+        line(first_name(result), first, "a"),
         *(
             line(
                 other,
                 {each: values[other, each] for each in chosen if (other, each) in values},
-                "value_b",
+                "b",
             )
             for other in others
         ),
@@ -150,7 +149,7 @@ def _by_share(row: Row) -> tuple[int, int, int]:
 
 
 def _value_cell(row: Row | None, side: str) -> Cell:
-    return BLANK if row is None else Cell(value_text(row, row[side]))
+    return BLANK if row is None else Cell(side_text(row, side))
 
 
 def _differences(
