@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -112,11 +113,33 @@ def test_the_sentence(top1: Top1, sentence: str) -> None:
     assert headline(made(top1)) == sentence
 
 
+def not_retrieved(top1: Top1) -> Result:
+    found = made(top1)
+    rows = tuple({**row, "retrieved": False} for row in found.rows)
+    return replace(found, rows=rows, _frame=[])
+
+
 def test_a_preference_for_a_place_is_not_called_retrieval() -> None:
-    place = made({512: {0.0: 0.0, 1.0: 0.44, None: 0.22}})
+    place = not_retrieved({512: {0.0: 0.0, 1.0: 0.7, None: 0.35}})
     assert headline(place) == (
+        "The model does not retrieve at any depth: 70% at depth 1 of 512 tokens, above chance "
+        "(25%), do not depend on the key"
+    )
+    every = not_retrieved({512: {0.0: 0.45, 1.0: 0.75, None: 0.6}})
+    assert headline(every) == (
         "The model does not retrieve at any depth: what is above chance (25%) does not depend on "
         "the key"
+    )
+
+
+def test_a_depth_that_is_above_chance_by_luck_is_not_called_so() -> None:
+    """One of six rows may be; the table shows whole lengths, and none of them is above chance."""
+    by_luck = made({512: {0.0: 0.44, 1.0: 0.2, None: 0.32}, 2048: CHANCE[2048]})
+    assert any(row["ci_low"] > row["chance"] for row in by_luck.rows)
+    (table,) = view(by_luck, Scope.MODEL, False)
+    assert [line[1].text for line in table.lines] == ["32.0%", "20.0%"]
+    assert headline(by_luck) == (
+        "The model does not retrieve at any length or depth: all at chance (25%)"
     )
 
 
@@ -134,5 +157,6 @@ def test_a_figure_only_of_what_is_found() -> None:
 def test_it_is_never_taken_for_position_codes() -> None:
     assert list(tradeoff_figures(made(FOUND), probe_result())) == []
     assert "chance (25%)" in fragment(made(CHANCE))
-    assert next_command(made(FOUND)).startswith("pjdiag mass")
+    assert next_command(made(FOUND)) == "pjdiag loo runs/model.safetensors --data FILE"
+    assert next_command(made(CHANCE)) == "pjdiag nll runs/model.safetensors --data FILE"
     assert "position codes" in headline(probe_result(layers=1))

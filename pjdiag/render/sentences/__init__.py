@@ -107,10 +107,17 @@ def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "verify":
         own_fails = result.select(subject="checkpoint", passed=False)
         return ["pjdiag", "inspect" if own_fails else "mass"]
+    if result.provenance.get("in_model"):
+        return _after_in_model(result)
     jets = any(row.get("sector") != Sector.AFFINE.value for row in result.rows)
     if result.diagnostic == "energy" and jets:
         return ["pjdiag", "probe", *_length(result)]
     return ["pjdiag", "mass", "--by", "head"]
+
+
+def _after_in_model(result: Result) -> list[str]:
+    """Of what is retrieved, the part it is due to; else whether the context is of any use."""
+    return ["pjdiag", "loo" if result.select(retrieved=True) else "nll", "--data FILE"]
 
 
 STATIC_LOO = ("loo_delta_mse", "prior_kl")

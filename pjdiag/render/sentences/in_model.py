@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pjdiag.diagnostics.in_model_rows import CONFIDENCE, tail
 from pjdiag.render import numbers
 from pjdiag.render.places import Place
 from pjdiag.render.text import listed
@@ -19,11 +20,7 @@ def sentence(place: Place) -> str:
         where = "at any length or depth" if len(every) > 1 else "at any depth"
         if len(depths) == 1:
             where = "at any length" if len(every) > 1 else f"at {_tokens(every[0])}"
-        above = any(row["ci_low"] > row["chance"] for row in rows)
-        why = f"all at chance ({chance})"
-        if above:
-            why = f"what is above chance ({chance}) does not depend on the key"
-        return f"the model does not retrieve {where}: {why}"
+        return f"the model does not retrieve {where}: {_why(rows, every, chance)}"
     first, *others = every
     shares = [f"{numbers.percent(first['top1'])} of contexts of {_tokens(first)}"]
     shares += [
@@ -31,6 +28,27 @@ def sentence(place: Place) -> str:
     ]
     text = f"the model retrieves the right value in {listed(shares)} (chance {chance})"
     return text + _weakest(rows)
+
+
+def _why(rows: list[Row], every: list[Row], chance: str) -> str:
+    """From the rows of whole lengths, which are shown; a depth alone counts if it is no luck."""
+    if any(row["ci_low"] > row["chance"] for row in every):
+        return f"what is above chance ({chance}) does not depend on the key"
+    preferred = [row for row in rows if row["depth"] is not None and _no_luck(row, len(rows))]
+    if preferred:
+        top = max(preferred, key=lambda row: float(row["top1"]))
+        where = f"at depth {top['depth']:g} of {_tokens(top)}"
+        return (
+            f"{numbers.percent(top['top1'])} {where}, above chance ({chance}), do not depend on "
+            "the key"
+        )
+    return f"all at chance ({chance})"
+
+
+def _no_luck(row: Row, rows: int) -> bool:
+    """Whether the share is above chance, although as many ``rows`` had the chance to be."""
+    right = round(row["top1"] * row["trials"])
+    return tail(right, row["trials"], row["chance"]) <= (1 - CONFIDENCE) / rows
 
 
 def _weakest(rows: list[Row]) -> str:
