@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from pjdiag.render.tables import BLANK, Cell, Table
 from pjdiag.render.text import encodable, visible
-from pjdiag.render.wrapping import narrowed, stacked, text_width
+from pjdiag.render.wrapping import PROSE_WIDTH, narrowed, stacked, text_width
 
 WIDE_GAP, NARROW_GAP = 2, 1
 """Blank columns between cells."""
@@ -97,9 +97,11 @@ def laid_out(table: Table, width: int, encoding: str) -> Iterator[Part]:
     """``table`` as one part that fits ``width`` columns, or several with the keys repeated.
 
     Cells hold their bars and only characters that ``encoding`` can write. Words are broken over
-    lines where that spares a split. A part that cannot fit even so is left to wrap; nothing is
-    cut off.
+    lines where that spares a split, sentences also where the page is wide. A part that cannot fit
+    even so is left to wrap; nothing is cut off.
     """
+    prose = any(header.prose for header in table.headers)
+    width = min(width, PROSE_WIDTH) if prose else width
     clean = _points_aligned(_visible(table, encoding))
     glyphs = glyphs_for(encoding)
     for bar_width, gap in FITS:
@@ -107,6 +109,7 @@ def laid_out(table: Table, width: int, encoding: str) -> Iterator[Part]:
         if _total(_widths(drawn), gap) <= width:
             break
     else:
+        gap = WIDE_GAP if prose else gap
         drawn = narrowed(drawn, width, gap, _widths(drawn))
     for columns in _split(drawn, width, gap):
         part = _without_repeats(columns)

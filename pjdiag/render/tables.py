@@ -23,6 +23,8 @@ class Header:
     """Says what the line is about; repeated where a narrow terminal splits the table."""
     group: bool = False
     """Printed only where it changes from the line above."""
+    prose: bool = False
+    """Sentences, broken over as many lines as they need, in a pipe too."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from pjdiag.render.tables import Cell, Table
 NARROWEST_WORDS = 14
 """Characters that a column of words keeps."""
 MOST_LINES = 3
-"""Lines of a cell, where the whole table is to stand side by side."""
+"""Lines of a cell, where the whole table is to stand side by side; sentences may have more."""
+PROSE_WIDTH = 100
+"""Columns of a table with sentences, where nothing sets fewer."""
 
 _BREAK = re.compile(r"(?<=[A-Za-z][-_/.])(?=[A-Za-z])|(?<=[,=/\[])(?=[A-Za-z])")
 
@@ -58,7 +60,8 @@ def narrowed(table: Table, width: int, gap: int, widths: Sequence[int]) -> Table
     """
     words = [i for i, header in enumerate(table.headers) if not header.numeric]
     whole = _shrunk(table, list(widths), words, width - gap * (len(widths) - 1))
-    if whole is not None and _height(whole) <= MOST_LINES:
+    prose = any(header.prose for header in table.headers)
+    if whole is not None and (prose or _height(whole) <= MOST_LINES):
         return whole
     keys = [i for i in words if table.headers[i].key]
     others = [i for i in range(len(widths)) if not table.headers[i].key]

@@ -57,9 +57,9 @@ def over_seeds(rows: Sequence[Row]) -> list[Row]:
 
 def _claims(result: Result) -> Table:
     headers = (
-        Header("claim", key=True),
-        Header("what the papers say"),
-        Header("what came out here"),
+        Header("claim", key=True, prose=True),
+        Header("what the papers say", prose=True),
+        Header("what came out here", prose=True),
         Header("holds"),
     )
     lines = tuple(
