@@ -66,7 +66,7 @@ def ablation_engine(engine: Engine, starts: Collection[int]) -> AblationEngine:
                 "checkpoints only",
                 "leave --data out, for what the weights alone say",
             )
-        return _Transformers(engine)
+        return _Transformers(engine, loses=bool(starts))
     if not isinstance(engine, ByteEngine):
         raise TypeError(f"{type(engine).__name__} runs no model")
     return _Native(engine, starts)
@@ -128,7 +128,7 @@ class _Native:
 class _Transformers:
     """A Hugging Face model; every change is a pass of its own."""
 
-    def __init__(self, engine: RunnerEngine) -> None:
+    def __init__(self, engine: RunnerEngine, *, loses: bool) -> None:
         from pjdiag.models.ablated_transformers import require_removable
         from pjdiag.models.huggingface.execution import predicts_next
 
@@ -136,7 +136,7 @@ class _Transformers:
         running: Any = engine.runner
         self._model = running.model
         self.predicts, self.sinks = predicts_next(self._model), engine.sinks
-        if self.predicts:
+        if self.predicts and loses:
             require_removable(self._model)
 
     def whole(self, tokens: NDArray[np.integer], observe: Observe) -> Losses | None:

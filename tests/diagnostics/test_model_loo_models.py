@@ -295,8 +295,10 @@ def test_encoders_have_attention_and_no_loss(name: str, tmp_path: Path, ids: Pat
     assert any("predicts no next token" in warning for warning in result.warnings)
 
 
-def test_learned_positions_are_no_part_of_the_logits(tmp_path: Path, ids: Path) -> None:
-    result = loo(save(plain("gpt2"), tmp_path / "model"), ids)
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo"])
+def test_learned_positions_are_no_part_of_the_logits(name: str, tmp_path: Path, ids: Path) -> None:
+    """Through the interface, and beside it: nothing is refused where nothing is taken out."""
+    result = loo(save(plain(name), tmp_path / "model"), ids)
     assert not result.rows
     assert {entry.reason for entry in result.skipped} == {
         "learned absolute positions are no part of its logits that could be removed"
