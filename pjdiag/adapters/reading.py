@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pjdiag.adapters.protocol import Adapter, Layer, Match, Reading, SkippedLayer, Sourced
@@ -77,9 +78,10 @@ def at_length(reading: Reading, eval_length: int) -> Reading:
     """The same checkpoint read at another length: frequencies may depend on it."""
     if reading.eval_length == eval_length:
         return reading
-    return read(
+    found = read(
         reading.checkpoint, train_length=reading.train_length.value, eval_length=eval_length
     )
+    return replace(found, train_length=reading.train_length)  # with where it comes from
 
 
 def _check_coverage(reading: Reading, strict: bool, min_coverage: float) -> None:

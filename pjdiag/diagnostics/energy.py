@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pjdiag.adapters.protocol import Layer, MultiplicativeSpectrum, Reading
+from pjdiag.adapters.protocol import Reading
 from pjdiag.arguments import require_choice
 from pjdiag.diagnostics.energy_squares import (
     Key,
@@ -28,6 +28,7 @@ from pjdiag.diagnostics.heads import (
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.mass import POOLED
 from pjdiag.diagnostics.outcome import outcome, require_train_length
+from pjdiag.diagnostics.rotary_only import rotary_only
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups
 from pjdiag.diagnostics.table_fit import (
     BIDIRECTIONAL,
@@ -39,12 +40,10 @@ from pjdiag.diagnostics.table_fit import (
     unfit,
 )
 from pjdiag.results import Result, Row, Skipped
-from pjdiag.terms import Bucket, LagWeights, Mechanism, Sector, lag_buckets
+from pjdiag.terms import Bucket, LagWeights, Sector, lag_buckets
 
 DEGENERATE = 1e-9
 """A denominator below this share of the largest component gives no ratio."""
-
-NO_BIAS = "no bias is added to its logits; what its rotary channels use: `pjdiag spectrum`"
 
 
 @unwarned_overflow
@@ -75,9 +74,7 @@ def energy(
     windows = check_lengths(lengths if lengths is not None else [train_length])
     sound = sound_heads(reading, spectra=False)
     rows: list[Row] = []
-    problems = [
-        Skipped(layer.index, _no_bias(layer)) for layer in reading.layers if _is_rotary(layer)
-    ]
+    problems = rotary_only(reading)
     for window in windows:
         fits, bad = _fits(sound.tables, window, measure.lag_weights, train_length)
         problems += [entry for entry in bad if entry not in problems]
@@ -110,22 +107,6 @@ def energy(
         centred=centred,
         **({"table_fit": DICTIONARY} if sound.tables else {}),
     )
-
-
-def _is_rotary(layer: Layer) -> bool:
-    """True where position enters through queries and keys alone."""
-    return bool(layer.parts) and all(
-        isinstance(part, MultiplicativeSpectrum) for part in layer.parts
-    )
-
-
-def _no_bias(layer: Layer) -> str:
-    unknown = [
-        part.unread_reason
-        for part in layer.parts
-        if isinstance(part, MultiplicativeSpectrum) and part.mechanism == Mechanism.UNKNOWN
-    ]
-    return unknown[0] if unknown else NO_BIAS
 
 
 def _warnings(tables: Sequence[LayerTable]) -> list[str]:

@@ -19,6 +19,7 @@ from pjdiag.diagnostics.heads import (
 from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.outcome import outcome, require_train_length
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
+from pjdiag.diagnostics.rotary_only import rotary_only
 from pjdiag.diagnostics.scopes import HeadItem, groups
 from pjdiag.errors import UsageError
 from pjdiag.position.kernel import PositionKernel, gated_components, jet_sectors
@@ -30,6 +31,9 @@ RESTATES_ENERGY = (
     "without a target kernel, loo_delta_mse is the removed component's own mean square: "
     "energy restated; prior_kl says what the removal does to the attention prior"
 )
+
+IN_MODEL = "; what removing them costs: `pjdiag loo --data`"
+"""Of rotary channels."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def leave_one_out(
     removals = _removals([layer.kernel for layer in sound.kernels], order)
     rows: list[Row] = []
     problems = without_tables(sound, "has no orders or sectors to leave out")
+    problems += rotary_only(reading, IN_MODEL)
     heads = sum(len(layer.heads) for layer in sound.kernels)
     steps = Steps(progress, heads * sum(windows))
     for window in windows:

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from pjdiag.diagnostics.channel_norms import ChannelNorms, DataNorms
 
 BIAS_ONLY = "its positions enter through a bias, which has no frequencies"
-ABSOLUTE = "its positions are added to the residual stream, which has no frequencies"
+ABSOLUTE = (
+    "its positions are added to the residual stream, which has no frequencies; what the heads do "
+    "with the lag: `pjdiag kernel --data`"
+)
 NO_ROTATION = "it does not rotate queries and keys"
 NO_TRAIN_LENGTH = (
     "the training length is unknown, so no wavelength is beyond it; pass --train-length"

@@ -24,6 +24,7 @@ from pjdiag.diagnostics.outcome import (
     table_outcome,
 )
 from pjdiag.diagnostics.progress import Progress, Steps, no_progress
+from pjdiag.diagnostics.rotary_only import rotary_only
 from pjdiag.diagnostics.scopes import Group, HeadItem, groups, model_row
 from pjdiag.diagnostics.stability_figures import (
     amplitude_figures,
@@ -72,6 +73,7 @@ def stability(
     steps = Steps(progress, sum(len(layer.heads) for layer in sound.kernels) * sum(windows))
     rows: list[Row] = []
     problems = without_tables(sound, "has no amplitudes or phases that could grow or freeze")
+    problems += rotary_only(reading)
     for window in windows:
         found = [entry for layer in sound.kernels for entry in _layer_items(layer, window, steps)]
         for sector in (None, *Sector):

@@ -33,6 +33,9 @@ from pjdiag_plugins.pj_kernel import RawBias, bias_part
 PJ_TENSOR = re.compile(r"blocks\.\d+\.attn\.pj_bias\.\w+")
 BLOCK = re.compile(r"blocks\.(\d{1,9})\.")
 FROM_METHOD = "method"
+NEEDS_DATA = (
+    "PoPE's softplus leaves no bilinear form: its mass needs data, `pjdiag spectrum --data`"
+)
 
 
 class PJRopeAdapter:
@@ -157,7 +160,7 @@ def _rotary_part(
         check_shapes(checkpoint, {f"{prefix}.raw_{n}": shape for n in ("damping", "shear")})
     else:
         inv_freq = config.rope_base ** (-np.arange(config.head_dim) / config.head_dim)
-        unread = "PoPE's softplus leaves no bilinear form: its mass needs data"
+        unread = NEEDS_DATA
     read = partial(_read_spectrum, checkpoint, config, index, inv_freq, factor)
     stated = f"at {length} tokens, from rope_base"
     return MultiplicativeSpectrum(

@@ -97,3 +97,19 @@ def test_a_text_for_a_model_without_a_tokenizer_is_one_line(capsys, tmp_path):
     assert ran.code == 2
     assert ran.err.count("\n") == 1
     assert "a jordan checkpoint has no tokenizer to read" in ran.err
+
+
+def test_the_mass_of_pope_is_said_to_be_from_the_data_and_once(capsys, tmp_path):
+    path = runnable(tmp_path / "m.safetensors", "pope")
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"to be or not to be, " * 20)
+    for more in ((), ("--all",)):
+        ran = run(capsys, "spectrum", path, "--data", text, *more)
+        out = " ".join(ran.out.split())
+        assert ran.code == 0
+        assert "; measured on the data" in out
+        assert "; on the data " not in out
+        assert "mass in logits, on the data" in out
+        assert "from the weights" not in out
+        (headers,) = [line for line in ran.out.splitlines() if "|q|" in line][:1]
+        assert "share" not in headers

@@ -32,6 +32,8 @@ SENTENCES = (
 
 MEASURE = ["pjdiag", "kernel", "--data FILE"]
 """What to do where the weights alone say no more."""
+WAVELENGTHS_ON_DATA = ["pjdiag", "spectrum", "--data FILE"]
+"""What to do of PoPE, whose weights alone have no mass."""
 
 
 def headline(result: Result) -> str:
@@ -98,21 +100,34 @@ def _next_words(result: Result) -> list[str]:
     if result.diagnostic == "spectrum" or result.select(fitted=True):
         return MEASURE
     if result.diagnostic == "loo":
-        return ["pjdiag", "energy", *_length(result)]
-    if result.diagnostic == "kernel":
-        plain = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
-        return ["pjdiag", "inspect" if plain else "mass"]
-    if result.diagnostic == "nll":
-        return ["pjdiag", "stability", *_length(result)]
+        return _after_loo(result)
     if result.diagnostic == "verify":
         own_fails = result.select(subject="checkpoint", passed=False)
-        return ["pjdiag", "inspect" if own_fails else "mass"]
+        return ["pjdiag", "inspect"] if own_fails else _mass(result)
+    if result.diagnostic == "kernel":
+        plain = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
+        return ["pjdiag", "inspect"] if plain else _mass(result)
+    if result.diagnostic == "nll":
+        return ["pjdiag", "stability", *_length(result)]
     if result.provenance.get("in_model"):
         return _after_in_model(result)
     jets = any(row.get("sector") != Sector.AFFINE.value for row in result.rows)
     if result.diagnostic == "energy" and jets:
         return ["pjdiag", "probe", *_length(result)]
-    return ["pjdiag", "mass", "--by", "head"]
+    return _mass(result, "--by", "head")
+
+
+def _mass(result: Result, *options: str) -> list[str]:
+    """The mass, of PoPE that on data."""
+    own = {row.get("mechanism") for row in result.rows if row.get("subject") != "standard"}
+    return WAVELENGTHS_ON_DATA if own - {None} == {Mechanism.POPE} else ["pjdiag", "mass", *options]
+
+
+def _after_loo(result: Result) -> list[str]:
+    """Of a bias its energy; of rotary channels alone, in bands, their wavelengths."""
+    if any(not str(row["removed"]).startswith("band:") for row in result.rows):
+        return ["pjdiag", "energy", *_length(result)]
+    return WAVELENGTHS_ON_DATA if _mass(result) == WAVELENGTHS_ON_DATA else ["pjdiag", "spectrum"]
 
 
 def _after_in_model(result: Result) -> list[str]:
@@ -149,6 +164,8 @@ def _after_inspect(result: Result) -> list[str]:
     speaking = {row.get("mechanism") for row in result.rows} - silent
     if speaking == {Mechanism.T5_BIAS}:
         return ["pjdiag", "energy"]
+    if speaking == {Mechanism.POPE}:
+        return WAVELENGTHS_ON_DATA
     if speaking:
         return ["pjdiag", "mass"]
     absolute = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
@@ -207,9 +224,10 @@ def _after_quick(result: Result) -> list[str]:
 def _named_in_reasons(result: Result) -> list[str]:
     """The command that a reason for leaving a layer out points to."""
     for entry in result.skipped:
-        found = re.search(r"`pjdiag ([a-z]+)", entry.reason)
+        found = re.search(r"`pjdiag ([a-z]+)(?: (--data|--in-model))?", entry.reason)
         if found is not None:
-            return MEASURE if found[1] == MEASURE[1] else ["pjdiag", found[1]]
+            option = {None: [], "--data": ["--data FILE"]}.get(found[2], [str(found[2])])
+            return ["pjdiag", found[1], *option]
     return []
 
 

@@ -9,7 +9,7 @@ from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title
 from pjdiag.render.sentences._common import about, plural
 from pjdiag.render.text import listed
-from pjdiag.render.views.spectrum import UNKNOWN_BAND, bands, channels
+from pjdiag.render.views.spectrum import UNKNOWN_BAND, bands, channels, of_data
 from pjdiag.results import Result
 from pjdiag.terms import Band, Scope
 
@@ -49,7 +49,9 @@ def sentence(train_length: int | None, place: Place) -> str:
             of_all = f" of {total} channels" if name == next(iter(found)) else ""
             text += f" ({counts.get(name, 0)}{of_all})"
     shares = [row.get("data_share") for row in found.values()]
-    if None not in shares:
+    if of_data(place.rows):
+        text += "; measured on the data"
+    elif None not in shares:
         text += f"; on the data {listed(numbers.percent(share) for share in shares)}"
     return text if train_length is not None else f"{text}; the training length is unknown"
 

@@ -10,7 +10,7 @@ from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title, places
 from pjdiag.render.tables import BLANK, Cell, Header, Table, bare_share, figure_cell, share_cell
 from pjdiag.results import Result, Row
-from pjdiag.terms import LOCAL_WAVELENGTH, Band, Scope
+from pjdiag.terms import LOCAL_WAVELENGTH, Band, Mechanism, Scope
 
 UNKNOWN_BAND = numbers.UNKNOWN
 BAND_TITLES = {
@@ -23,6 +23,11 @@ STILL = "does not turn"
 STEP = 4
 """Ratio of the wavelengths between which channels share a line."""
 BINS_NOTE = "mass in logits, from the weights; a wavelength is the tokens of a full turn"
+ON_DATA_NOTE = (
+    "mass in logits, on the data: of the product of |q| and |k|, their RMS norms over tokens and "
+    "heads; a wavelength is the tokens of a full turn"
+)
+"""Where the data give the mass itself."""
 NORMS = {"query_norm": "|q|\non data", "key_norm": "|k|\non data"}
 DATA_NOTE = (
     "; |q| and |k| are RMS norms over tokens and heads, share on data is that of their product"
@@ -104,6 +109,7 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
     numbered = any(channel is not None for each in bins for channel, _ in each.frequencies)
     measured = _measured([place])
     norms = NORMS if measured and numbered else {}
+    compared = measured and not of_data(place.rows)
     headers = (
         Header("band", key=True, group=True),
         Header("wavelength\n(tokens)", key=True),
@@ -112,7 +118,7 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
         Header("share", numeric=True),
         *(Header(f"r={order}", numeric=True) for order in several),
         *(Header(title, numeric=True) for title in norms.values()),
-        *((Header("share\non data", numeric=True),) if measured else ()),
+        *((Header("share\non data", numeric=True),) if compared else ()),
     )
     lines = []
     for each in bins:
@@ -127,11 +133,10 @@ def _bin_table(place: Place, train_length: int | None) -> Table:
                 share_cell(mass / total if total else None),
                 *(Cell(numbers.share_cell(part / total if total else None)) for part in shares),
                 *(figure_cell(math.sqrt(each.squares[name])) for name in norms),
-                *((share_cell(each.on_data),) if measured else ()),
+                *((share_cell(each.on_data),) if compared else ()),
             )
         )
-    note = BINS_NOTE + ("; r = jet order: share of all mass" if several else "")
-    note += DATA_NOTE if measured else ""
+    note = _note([place], "; r = jet order: share of all mass" if several else "")
     who = "" if place.scope == Scope.MODEL else f", {place.label}"
     return Table(f"Rotary mass by wavelength{who}", headers, tuple(lines), note)
 
@@ -197,6 +202,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
     numbered = any(row["channel"] is not None for _, row in rows)
     several = len({row["jet_order"] for _, row in rows}) > 1
     measured = _measured(found)
+    compared = measured and not of_data(row for _, row in rows)
     flat = any(row.get("flatness") is not None for _, row in rows)
     headers = (
         Header("scope", key=True, group=True),
@@ -208,7 +214,7 @@ def _channel_table(found: Sequence[Place]) -> Table:
         Header("mass", numeric=True),
         Header("share", numeric=True),
         *(Header(title, numeric=True) for title in NORMS.values() if measured),
-        *((Header("share\non data", numeric=True),) if measured else ()),
+        *((Header("share\non data", numeric=True),) if compared else ()),
         *((Header("flat\non data", numeric=True),) if flat else ()),
     )
     lines = tuple(
@@ -222,18 +228,30 @@ def _channel_table(found: Sequence[Place]) -> Table:
             figure_cell(row["mass"]),
             share_cell(row["share"]),
             *(_known(figure_cell, row[name]) for name in NORMS if measured),
-            *((_known(share_cell, row["data_share"]),) if measured else ()),
+            *((_known(share_cell, row["data_share"]),) if compared else ()),
             *((_known(bare_share, row.get("flatness")),) if flat else ()),
         )
         for place, row in rows
     )
-    note = BINS_NOTE + (DATA_NOTE if measured else "")
+    note = _note(found)
     return Table("Every rotary channel", headers, lines, note)
 
 
 def _measured(found: Sequence[Place]) -> bool:
     """True where the model was run on data."""
     return any(row.get("data_mass") is not None for place in found for row in place.rows)
+
+
+def of_data(rows: Iterable[Row]) -> bool:
+    """True where the masses are those on the data: PoPE has no others."""
+    return {row["mechanism"] for row in rows} == {Mechanism.POPE.value}
+
+
+def _note(found: Sequence[Place], more: str = "") -> str:
+    """What the masses of a table are."""
+    if of_data(row for place in found for row in place.rows):
+        return ON_DATA_NOTE + more
+    return BINS_NOTE + more + (DATA_NOTE if _measured(found) else "")
 
 
 def _known(cell: Callable[[float], Cell], value: float | None) -> Cell:
