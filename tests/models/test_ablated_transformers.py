@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from pjdiag.errors import AdapterError
-from pjdiag.models.ablated_transformers import ablated
+from pjdiag.models.ablated_transformers import ablated, require_removable
 from pjdiag.models.ablation import LayerChange
 from pjdiag.models.huggingface.execution import losses
 from pjdiag.models.huggingface.interface import ablations
@@ -135,6 +135,14 @@ def test_other_models_are_refused(name: str) -> None:
     model = MODELS[name].build()
     with pytest.raises(AdapterError, match="cannot be removed"), ablated(model, {0: change}):
         losses(model, tokens().numpy())
+
+
+def test_a_model_without_any_such_part() -> None:
+    for name in ("bloom", "falcon", "falcon_alibi", "gpt_neox_japanese"):
+        require_removable(MODELS[name].build())
+    require_removable(ours(MODELS["gpt2"].build()))
+    with pytest.raises(AdapterError, match="GPTNeoForCausalLM does not attend through"):
+        require_removable(MODELS["gpt_neo"].build())
 
 
 def test_a_band_of_bloom_is_refused() -> None:
