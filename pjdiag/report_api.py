@@ -11,6 +11,7 @@ from pjdiag.arguments import checked
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement, no_progress
 
 if TYPE_CHECKING:
+    from pjdiag.diagnostics.ledger import Ledger
     from pjdiag.render.html.page import Report
 
 
@@ -70,8 +71,9 @@ def surveyed(
     allow_pickle: bool = False,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Report:
-    """What ``report`` writes on its page, before it is written."""
+    """What ``report`` writes on its page, before it is written; ``ledger`` as of ``survey``."""
     from pjdiag.diagnostics.survey import survey
     from pjdiag.render.html.page import Report
 
@@ -85,6 +87,7 @@ def surveyed(
         allow_pickle=allow_pickle,
         progress=progress,
         announce=announce,
+        ledger=ledger,
     )
     length = reading.train_length
     options = ["--allow-pickle"] if allow_pickle else []

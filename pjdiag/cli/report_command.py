@@ -10,11 +10,14 @@ import typer
 from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, Lengths, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
+from pjdiag.cli.resuming import Resume, resumable
 from pjdiag.cli.running import checkpoint_or_sample, command_line
 from pjdiag.errors import EXIT_INCONCLUSIVE, OutputError, UsageError
 
 DEFAULT_OUTPUT = "report.html"
 SUFFIXES = (".html", ".htm")
+MEASURED_FIRST = "a page of fewer --length takes less"
+"""Said where nothing at all was measured before the run was stopped."""
 
 
 @partial(with_common, without=("by", "all_rows", "layer", "head"))
@@ -43,6 +46,7 @@ def report(
         bool, typer.Option(help="Also train the probe's decision: hard against random pairs.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
+    resume: Resume = False,
 ) -> None:
     """Everything that applies to a checkpoint, as one page that works offline.
 
@@ -68,23 +72,25 @@ def report(
         min_coverage=common.min_coverage,
     )
     _refuse_inputs(path, [*reading.checkpoint.files, *([data] if data is not None else [])])
-    with progress_bar("measuring", quiet=common.quiet) as progress:
-        report = report_api.surveyed(
-            reading,
-            data,
-            lengths,
-            decision=decision,
-            seed=seed,
-            command=command_line(),
-            allow_pickle=common.allow_pickle,
-            progress=progress,
-            announce=partial(announce, quiet=common.quiet),
-        )
-    write_file(path, report_page(report).encode("utf-8", "backslashreplace"))
-    if not common.quiet:
-        print(f"wrote {visible(path)}", file=sys.stderr)  # noqa: T201
-    if report.survey.bad_values:
-        raise typer.Exit(EXIT_INCONCLUSIVE)
+    with resumable(common, "report", resume, MEASURED_FIRST, path) as ledger:
+        with progress_bar("measuring", quiet=common.quiet) as progress:
+            report = report_api.surveyed(
+                reading,
+                data,
+                lengths,
+                decision=decision,
+                seed=seed,
+                command=command_line().replace(" --resume", ""),  # the page is the same
+                allow_pickle=common.allow_pickle,
+                progress=progress,
+                announce=partial(announce, quiet=common.quiet),
+                ledger=ledger,
+            )
+        write_file(path, report_page(report).encode("utf-8", "backslashreplace"))
+        if not common.quiet:
+            print(f"wrote {visible(path)}", file=sys.stderr)  # noqa: T201
+        if report.survey.bad_values:
+            raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
 def _target(output: str | None) -> str:

@@ -30,17 +30,19 @@ def resumable(
     diagnostic: str,
     resume: bool,
     smaller: str = "--batch 1 makes the parts small",
+    beside: str | None = None,
 ) -> "Iterator[Ledger]":
     """A ledger for a long run; where SIGINT or SIGTERM ends it, its partial result is written.
 
     The file lies beside the first file that ``-o`` names: ``PATH`` without its suffix and
     ``.partial.json``; without one it is ``pjdiag-DIAGNOSTIC.partial.json`` in the working folder.
     With ``resume`` the run goes on from there, and the file is removed once the run is done.
-    ``smaller`` is what to do where the first part was too long to keep anything.
+    ``smaller`` is what to do where the first part was too long to keep anything. ``beside`` is
+    the file to write, of a command whose ``-o`` names one only.
     """
     from pjdiag.diagnostics.ledger import Interrupted
 
-    path = _partial_path(common, diagnostic)
+    path = _partial_path(common, diagnostic, beside)
     ledger = _earlier(path, resume, quiet=common.quiet)
     with _terminable() as stopped_by:
         try:
@@ -66,9 +68,11 @@ def _clear(path: Path, resume: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-def _partial_path(common: Common, diagnostic: str) -> Path:
+def _partial_path(common: Common, diagnostic: str, beside: str | None) -> Path:
     from pjdiag.render.output import parse_specs
 
+    if beside is not None:
+        return Path(beside).with_suffix(".partial.json")
     named = [spec.path for spec in parse_specs(common.output or []) if spec.path is not None]
     return Path(named[0] if named else f"pjdiag-{diagnostic}").with_suffix(".partial.json")
 
@@ -84,15 +88,22 @@ def _earlier(path: Path, resume: bool, *, quiet: bool) -> "Ledger":
         if not quiet:
             _say(f"There is no {visible(str(path))} to go on from: starting from the beginning.")
         return Ledger()
-    return Ledger(Result.read(path))
+    return Ledger(Result.read(path), None if quiet else _say_where)
+
+
+def _say_where(finished: int, parts: int) -> None:
+    _say(f"going on from {finished} of {parts} parts")
 
 
 def _keep_bare(path: Path, diagnostic: str, ledger: "Ledger", smaller: str) -> None:
     """What there is where the run was stopped before or after its parts."""
+    from pjdiag.diagnostics.ledger import CARRIER
     from pjdiag.results import Result
+    from pjdiag.terms import DIAGNOSTICS
 
     if ledger.figures:
-        _keep(path, ledger.partial(Result(diagnostic, {}, {}, ())), smaller)
+        carrier = diagnostic if diagnostic in DIAGNOSTICS else CARRIER
+        _keep(path, ledger.partial(Result(carrier, {}, {}, ())), smaller)
     else:
         _say("nothing was measured yet, and nothing is kept")
 
@@ -109,9 +120,14 @@ def _keep(path: Path, result: "Result", smaller: str) -> None:
         )
         return
     write_file(str(path), result.to_json().encode())
+    inner = "".join(
+        f", and of {name} {within['finished']} of {within['parts']}"
+        for name, kept in partial.get("unfinished", {}).items()
+        for within in [kept["provenance"]["partial"]]
+    )
     _say(
         f"{partial['finished']} of {partial['parts']} parts are finished and kept in "
-        f"{visible(str(path))}. Next: the same command with --resume goes on from there"
+        f"{visible(str(path))}{inner}. Next: the same command with --resume goes on from there"
     )
 
 

@@ -16,10 +16,15 @@ from pjdiag.results import Result
 PARTIAL = "partial"
 """Key of the provenance of an unfinished result."""
 
+CARRIER = "inspect"
+"""Diagnostic of a result without rows that only carries a ledger."""
+
 SAMPLED_BLOCKS, BLOCK_BYTES = 1024, 4096
 """Of each large file: enough to notice that the weights have changed."""
 
 FiguresT = TypeVar("FiguresT")
+GoingOn = Callable[[int, int], None]
+"""Called with the parts that an earlier run has finished, and all that there were to be."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -52,14 +57,17 @@ class Ledger:
     [0.5]
     """
 
-    def __init__(self, earlier: Result | None = None) -> None:
-        """``earlier``: the partial result to go on from.
+    def __init__(self, earlier: Result | None = None, going_on: GoingOn | None = None) -> None:
+        """``earlier``: the partial result to go on from; ``going_on`` is told where that is.
 
         Raises DataError where it is no partial result.
         """
         self._earlier = None if earlier is None else _partial(earlier)
+        self._going_on = going_on
         self._identity: dict[str, Any] = {}
         self.figures: dict[str, Any] = {}
+        self.unfinished: dict[str, Any] = {}
+        """Of parts that have parts of their own: their partial results, as dictionaries."""
         self._parts = 0
         self._stopped = False
 
@@ -84,6 +92,31 @@ class Ledger:
                 "give the options of the interrupted run, or leave --resume out",
             )
         self.figures = dict(self._earlier["figures"])
+        self.unfinished = dict(self._earlier.get("unfinished", {}))
+        if self._going_on is not None:
+            self._going_on(len(self.figures), parts)
+
+    @property
+    def goes_on_from(self) -> Mapping[str, Any] | None:
+        """The identity of the earlier run; None without one."""
+        found: Mapping[str, Any] | None = None if self._earlier is None else self._earlier["of"]
+        return found
+
+    def inner(self, name: str) -> Ledger:
+        """The ledger of a part that has parts of its own, with those that are kept of it."""
+        kept = self.unfinished.get(name)
+        return Ledger(None if kept is None else Result.from_dict(kept))
+
+    @contextmanager
+    def keeping(self, name: str, inner: Ledger) -> Iterator[None]:
+        """Keeps what ``inner`` has finished of a part where a KeyboardInterrupt ends the block."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if inner.figures:
+                self.unfinished[name] = inner.partial(Result(CARRIER, {}, {}, ())).to_dict()
+            raise
+        self.unfinished.pop(name, None)
 
     def part(self, name: str, measure: Callable[[], FiguresT]) -> FiguresT:
         """The figures of one part: those kept, or what ``measure`` gives."""
@@ -114,8 +147,10 @@ class Ledger:
             "parts": self._parts,
             "of": self._identity,
             "figures": figures,
-            "digest": _digest(self._identity, figures),
+            "digest": _digest(self._identity, figures, self.unfinished),
         }
+        if self.unfinished:
+            kept["unfinished"] = self.unfinished
         warning = f"interrupted: {len(figures)} of {self._parts} parts are in this result"
         return replace(
             result,
@@ -145,13 +180,14 @@ def identity_of(checkpoint: Checkpoint) -> str:
 def _partial(result: Result) -> Mapping[str, Any]:
     kept = result.provenance.get(PARTIAL)
     if not isinstance(kept, Mapping) or not all(
-        isinstance(kept.get(name), Mapping) for name in ("of", "figures")
+        isinstance(kept.get(name, {} if name == "unfinished" else None), Mapping)
+        for name in ("of", "figures", "unfinished")
     ):
         raise DataError(
             "the result to go on from is no partial one",
             "pass what an interrupted run has written, or leave --resume out",
         )
-    if kept.get("digest") != _digest(kept["of"], kept["figures"]):
+    if kept.get("digest") != _digest(kept["of"], kept["figures"], kept.get("unfinished")):
         raise DataError(
             "the partial result has been changed since it was written",
             "leave --resume out to start again",
@@ -165,7 +201,7 @@ def _plain_figures(figures: Mapping[str, Any]) -> Any:
     return json.loads(text, parse_constant=lambda _: None)
 
 
-def _digest(identity: Any, figures: Any) -> str:
+def _digest(identity: Any, figures: Any, unfinished: Any) -> str:
     """Of what a partial result keeps, to notice damage."""
-    text = json.dumps([identity, figures], sort_keys=True)
+    text = json.dumps([identity, figures, unfinished or {}], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from pjdiag.adapters.protocol import Reading
 from pjdiag.arguments import require_path
 from pjdiag.diagnostics.kernel_curves import KernelCurves, kernel_curves
 from pjdiag.diagnostics.lags import check_lengths
+from pjdiag.diagnostics.ledger import CARRIER, Ledger, identity_of
+from pjdiag.diagnostics.outcome import tool_version
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement
 from pjdiag.diagnostics.survey_loo import LOO_ON_DATA, loo_on_data
+from pjdiag.diagnostics.windows import read_bytes
 from pjdiag.errors import DataError, PjdiagError
 from pjdiag.results import Result
 
@@ -65,14 +69,16 @@ def survey(
     allow_pickle: bool = False,
     progress: Progress,
     announce: Announce = no_announcement,
+    ledger: Ledger | None = None,
 ) -> Survey:
     """Run what applies; a diagnostic that refuses is left out with its reason.
 
     ``lengths`` in tokens: windows of energy and stability, the first two those of loo, the
     longest that of probe; without them the train length, multiples of it and 32,768. On ``data``
     parts are left out of the running model as well, with few windows; ``announce`` is told what
-    that and the loss will take. Raises UsageError for such a length below 2, and DataError where
-    there is no file ``data``.
+    that and the loss will take. ``ledger`` keeps each diagnostic's result, and of the one that is
+    stopped on ``data`` its parts. Raises UsageError for such a length below 2, DataError where
+    there is no file ``data``, and Interrupted where a KeyboardInterrupt ends the run.
     """
     chosen = list(check_lengths(lengths)) if lengths is not None else _windows(reading)
     if data is not None:
@@ -82,28 +88,82 @@ def survey(
     plan = _plan(reading, chosen, decision, seed)
     if data is not None:
         plan |= _on_data(reading, data, seed, allow_pickle, announce)
+    kept = Ledger() if ledger is None else ledger
+    kept.begin(_identity(reading, data, chosen, decision, seed), len(plan))
+    found: list[Survey] = []
+    with kept.stoppable():
+        left_out = {} if data is not None else dict.fromkeys(ON_DATA, NEEDS_DATA)
+        measured = _measured(plan, kept, left_out, progress)
+        curves = _curves(reading)
+        progress(len(plan) / (len(plan) + 1))
+        probed = measured.get("probe")
+        compared = _variants() if probed is not None and probed.result.rows else None
+        progress(1.0)
+        found.append(Survey(measured, left_out, curves, compared))
+    kept.finish(Result(CARRIER, {}, {}, ()))
+    return found[0]
+
+
+Measure = Callable[[Ledger, Progress], tuple[tuple[str, ...], Result]]
+"""Gives the options of a diagnostic's command, and its result."""
+Plan = dict[str, Measure]
+"""By diagnostic."""
+
+
+def _measured(
+    plan: Plan, ledger: Ledger, left_out: dict[str, str], progress: Progress
+) -> dict[str, Measured]:
+    """Every diagnostic of ``plan`` that does not refuse; ``left_out`` is told why others have no
+    figures.
+    """
     measured: dict[str, Measured] = {}
-    left_out = {} if data is not None else dict.fromkeys(ON_DATA, NEEDS_DATA)
     for done, (name, measure) in enumerate(plan.items()):
-        progress(done / (len(plan) + 1))
+        start = done / (len(plan) + 1)
+        progress(start)
+        within = partial(_within, progress, start, 1 / (len(plan) + 1))
         try:
-            options, result = measure()
+            measured[name] = _one(name, measure, ledger, within)
         except PjdiagError as error:
             left_out[name] = error.message
             continue
-        measured[name] = Measured(result, options)
-        if not result.rows:
-            left_out[name] = _reason(result)
-    curves = _curves(reading)
-    progress(len(plan) / (len(plan) + 1))
-    probed = measured.get("probe")
-    compared = _variants() if probed is not None and probed.result.rows else None
-    progress(1.0)
-    return Survey(measured, left_out, curves, compared)
+        if not measured[name].result.rows:
+            left_out[name] = _reason(measured[name].result)
+    return measured
 
 
-Plan = dict[str, Callable[[], tuple[tuple[str, ...], Result]]]
-"""Diagnostic -> what gives the options of its command, and its result."""
+def _within(progress: Progress, start: float, size: float, share: float) -> None:
+    progress(start + size * share)
+
+
+def _one(name: str, measure: Measure, ledger: Ledger, progress: Progress) -> Measured:
+    """One diagnostic's result: that which is kept, or a new one."""
+    kept = ledger.figures.get(name)
+    if kept is not None:
+        return Measured(Result.from_dict(kept["result"]), tuple(kept["options"]))
+    inner = ledger.inner(name)
+    with ledger.keeping(name, inner):
+        options, result = measure(inner, progress)
+    ledger.part(name, lambda: {"options": list(options), "result": result.to_dict()})
+    return Measured(result, options)
+
+
+def _identity(
+    reading: Reading,
+    data: str | os.PathLike[str] | None,
+    lengths: list[int],
+    decision: bool,
+    seed: int,
+) -> dict[str, Any]:
+    """All that the figures of a survey depend on."""
+    return {
+        "survey": tool_version(),
+        "checkpoint": identity_of(reading.checkpoint),
+        "train_length": reading.train_length.value,
+        "data": None if data is None else read_bytes(data).digest,
+        "lengths": lengths,
+        "decision": decision,
+        "seed": seed,
+    }
 
 
 def _plan(reading: Reading, lengths: list[int], decision: bool, seed: int) -> Plan:
@@ -123,16 +183,16 @@ def _plan(reading: Reading, lengths: list[int], decision: bool, seed: int) -> Pl
     near = lengths[:2] or None
     near_asked = ("--length", ",".join(map(str, near))) if near else ()
     return {
-        "inspect": lambda: ((), inspect(reading)),
-        "mass": lambda: ((), mass(reading)),
-        "energy": lambda: (asked, energy(reading, windows)),
-        "loo": lambda: (near_asked, leave_one_out(reading, lengths=near)),
-        "probe": lambda: (
+        "inspect": lambda *_: ((), inspect(reading)),
+        "mass": lambda *_: ((), mass(reading)),
+        "energy": lambda *_: (asked, energy(reading, windows)),
+        "loo": lambda *_: (near_asked, leave_one_out(reading, lengths=near)),
+        "probe": lambda *_: (
             ("--length", str(longest), *decided, *_seeded(seed)),
             probe(reading, [longest], decision=decision, seed=seed),
         ),
-        "stability": lambda: (asked, stability(reading, windows)),
-        "spectrum": lambda: ((), spectrum(reading)),
+        "stability": lambda *_: (asked, stability(reading, windows)),
+        "spectrum": lambda *_: ((), spectrum(reading)),
     }
 
 
@@ -148,9 +208,17 @@ def _on_data(
 
     given: dict[str, Any] = {"seed": seed, "allow_pickle": allow_pickle}
     return {
-        "nll": lambda: (_seeded(seed), nll(reading, data, announce=announce, **given)),
-        "kernel": lambda: (_seeded(seed), kernel(reading, data, **given)),
-        LOO_ON_DATA: lambda: loo_on_data(reading, data, announce=announce, **given),
+        "nll": lambda kept, told: (
+            _seeded(seed),
+            nll(reading, data, announce=announce, progress=told, ledger=kept, **given),
+        ),
+        "kernel": lambda kept, told: (
+            _seeded(seed),
+            kernel(reading, data, progress=told, ledger=kept, **given),
+        ),
+        LOO_ON_DATA: lambda kept, told: loo_on_data(
+            reading, data, announce=announce, progress=told, ledger=kept, **given
+        ),
     }
 
 

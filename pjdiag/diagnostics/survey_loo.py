@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from pjdiag.adapters.protocol import Reading
-from pjdiag.diagnostics.progress import Announce, Estimate
+from pjdiag.diagnostics.ledger import Ledger
+from pjdiag.diagnostics.progress import Announce, Estimate, Progress, no_progress
 from pjdiag.errors import UsageError
 from pjdiag.results import Result
 
@@ -35,6 +36,8 @@ def loo_on_data(
     seed: int,
     allow_pickle: bool,
     announce: Announce,
+    progress: Progress = no_progress,
+    ledger: Ledger | None = None,
 ) -> tuple[tuple[str, ...], Result]:
     """What the model loses without whole orders, sectors and bands; with the command's options.
 
@@ -45,11 +48,20 @@ def loo_on_data(
 
     chosen = [name for name in known_removals(reading) if not name.startswith(SINGLE)]
     given: dict[str, Any] = {"remove": chosen or None, "seed": seed, "allow_pickle": allow_pickle}
+    kept = Ledger() if ledger is None else ledger
+    before = _windows_of(kept)  # to go on with: whether they take too long was asked before
     needed = 0.0
-    for windows in WINDOWS:
+    for windows in (before,) if before is not None else WINDOWS:
+        told = _within(announce) if before is None else announce
         try:
             result = model_leave_one_out(
-                reading, data, windows=windows, announce=_within(announce), **given
+                reading,
+                data,
+                windows=windows,
+                announce=told,
+                progress=progress,
+                ledger=kept,
+                **given,
             )
         except _TooLongError as error:
             needed = error.seconds
@@ -62,6 +74,14 @@ def loo_on_data(
         f"{LONGEST:.0f}",
         "run `pjdiag loo --data FILE` by itself",
     )
+
+
+def _windows_of(ledger: Ledger) -> int | None:
+    """The choice among ``WINDOWS`` of the run that ``ledger`` goes on from; None without one."""
+    if ledger.goes_on_from is None:
+        return None
+    read = max(ledger.goes_on_from["windows"].values())
+    return min(each for each in WINDOWS if each >= read)
 
 
 def _within(announce: Announce) -> Announce:

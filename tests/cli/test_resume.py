@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import time
 from pathlib import Path
 
 from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+from pjdiag.samples import held_out_text
 
 COMMAND = (sys.executable, "-m", "pjdiag", "nll", "--length", "512,2048", "--attention")
 PARTS = ("--windows", "60", "--batch", "1")
 PATIENCE = 60.0
+REPORT = (sys.executable, "-m", "pjdiag", "report", "--length", "64,128", "-o", "found.html")
 KERNEL = (sys.executable, "-m", "pjdiag", "kernel", "--length", "1024", "-o", "found.json")
 
 
@@ -83,6 +86,8 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     left_behind(tmp_path, ended)
     again = finish(tmp_path, "-o", "found.json", "--resume")
     assert again.returncode == 0, again.stderr
+    finished, parts = re.search(r"(\d+) of (\d+) parts are finished", ended.stderr).groups()
+    assert f"pjdiag: going on from {finished} of {parts} parts\n" in again.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
     found = json.loads((tmp_path / "found.json").read_text())
     fresh = json.loads(finish(tmp_path, "-o", "json").stdout)
@@ -120,6 +125,23 @@ def test_a_file_that_is_no_partial_result(tmp_path: Path) -> None:
     assert "pjdiag-nll.partial.json" in ran.stderr
     assert ran.stderr.count("\n") <= 3
     assert [path.name for path in tmp_path.iterdir()] == ["pjdiag-nll.partial.json"]
+
+
+def test_a_stopped_report_leaves_no_page_and_goes_on(tmp_path: Path) -> None:
+    """Measured twice and stopped twice; what it comes to in the end is a test of the survey."""
+    command = (*REPORT, "--data", str(held_out_text()))
+    ended = kill(tmp_path, signal.SIGTERM, command=command)
+    assert ended.returncode == EXIT_TERMINATED, ended.stderr
+    assert "7 of 10 parts are finished and kept in found.partial.json" in ended.stderr
+    assert "Next: the same command with --resume goes on from there" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    again = kill(tmp_path, signal.SIGINT, "--resume", command=command)
+    assert again.returncode == EXIT_INTERRUPTED, again.stderr
+    assert "pjdiag: going on from 7 of 10 parts\n" in again.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["found.partial.json"]
+    other = finish(tmp_path, "--resume", "--seed", "1", command=command)
+    assert other.returncode == 2
+    assert "the partial result is of another run: seed differ" in other.stderr
 
 
 def test_a_stopped_kernel_goes_on(tmp_path: Path) -> None:
