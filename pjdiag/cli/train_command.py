@@ -158,10 +158,12 @@ def _sample_run(
 
 
 def _say(outcome: "TrainOutcome") -> None:
+    from pjdiag.lab.words import duration
+
     typer.echo(
         f"Held-out loss {outcome.final_held_out_loss:.4f} nats per byte over "
         f"{outcome.held_out_bytes:,} bytes (best at step {outcome.best_step:,}), "
-        f"{outcome.parameters:,} parameters, {outcome.minutes:.1f} minutes."
+        f"{outcome.parameters:,} parameters, {duration(outcome.minutes)}."
     )
     typer.echo(f"Next: pjdiag mass {shlex.quote(str(outcome.checkpoint))}")
 
@@ -201,9 +203,11 @@ def _reporter() -> "ProgressCallback":
 
 
 def _report_line(progress: "Progress") -> None:
+    from pjdiag.lab.words import duration
+
     if progress.held_out_loss is not None:
         typer.echo(
             f"step {progress.step} of {progress.steps}: loss {progress.loss:.4f}, held out "
-            f"{progress.held_out_loss:.4f} nats per byte, {progress.seconds / 60:.1f} minutes",
+            f"{progress.held_out_loss:.4f} nats per byte, {duration(progress.seconds / 60)}",
             err=True,
         )

@@ -15,6 +15,7 @@ from pjdiag.lab.folders import require_free, save_pretrained, write_folder
 from pjdiag.lab.patched_recipe import FINAL_RATE, Phase
 from pjdiag.lab.recipe import ProgressCallback, TrainOutcome
 from pjdiag.lab.token_training import Measure, Measured, TokenTraining, encoded, made_tokenizer
+from pjdiag.lab.words import duration
 
 CARD_VERSION = 1
 
@@ -174,7 +175,7 @@ def card_markdown(values: dict[str, Any]) -> str:
         f"{phase['learning_rate']:g}, seed {recipe['seed']}, weight decay "
         f"{recipe['weight_decay']:g} on matrices. The rate warms up over "
         f"{phase['warmup_steps']} steps and falls to {FINAL_RATE:.0%} of its peak. "
-        f"{values['minutes']:.1f} minutes on a CPU ({packages}).",
+        f"{duration(values['minutes'])} on a CPU ({packages}).",
         "",
         *(["To make it again:", "", f"    {values['command']}", ""] if values["command"] else []),
         "| step | train, nats per byte | held out |",

@@ -11,6 +11,7 @@ from typing import Any
 from pjdiag.lab.corpora import Corpus, Work
 from pjdiag.lab.native import write_atomically
 from pjdiag.lab.recipe import TrainOutcome, TrainRecipe
+from pjdiag.lab.words import counted, duration, plural
 
 CARD_VERSION = 1
 LANGUAGE = "byte-level language model"
@@ -94,26 +95,28 @@ def card_markdown(values: dict[str, Any]) -> str:
     model = recipe["model"]
     train, held = data["train"], data["held_out"]
     late = held_out["late_improvement"]
+    works = plural("work", len(held))
     lines = [
         f"# {model['method']}, {values.get('kind', LANGUAGE)}",
         "",
-        f"{values['parameters']:,} parameters: {model['layers']} layers, {model['num_heads']} "
-        f"heads, width {model['embed_dim']}, position method `{model['method']}`, jet orders up "
-        f"to {model['max_order']}, train length L = {model['train_length']} bytes. Float32.",
+        f"{counted(values['parameters'], 'parameter')}: {counted(model['layers'], 'layer')}, "
+        f"{counted(model['num_heads'], 'head')}, width {model['embed_dim']}, "
+        f"position method `{model['method']}`, jet orders up to {model['max_order']}, "
+        f"train length L = {model['train_length']} bytes. Float32.",
         "",
         "## Data",
         "",
         *([data["source"], ""] if data["source"] else []),
-        f"- Trained on {len(train)} works, {sum(train.values()):,} bytes: {', '.join(train)}.",
+        f"- Trained on {_amount(train)}: {', '.join(train)}.",
         f"- Held out, whole: {', '.join(held)}; {sum(held.values()):,} bytes.",
         f"- SHA-256 of works and split: `{data['sha256']}`",
         "",
         "## Held-out loss",
         "",
         f"{held_out['loss']:.4f} nats per byte ({held_out['loss'] / math.log(2):.4f} bits) over "
-        f"{held_out['predicted_bytes']:,} bytes of the held-out works, in windows of "
+        f"{held_out['predicted_bytes']:,} bytes of the held-out {works}, in windows of "
         f"{held_out['context']} bytes that share no context. The checkpoint is the evaluation with "
-        f"the lowest loss on {recipe['eval_windows']} fixed windows of the same works (step "
+        f"the lowest loss on {recipe['eval_windows']} fixed windows of the same {works} (step "
         f"{held_out['best_step']:,}), so the figure is chosen on what it measures.",
         "",
     ]
@@ -133,8 +136,9 @@ def card_markdown(values: dict[str, Any]) -> str:
         "",
         "## Recipe",
         "",
-        f"AdamW, {recipe['steps']:,} steps of {recipe['batch_size']} random windows, seed "
-        f"{recipe['seed']}; {values['minutes']:.1f} minutes on a CPU "
+        f"AdamW, {counted(recipe['steps'], 'step')} of "
+        f"{counted(recipe['batch_size'], 'random window')}, seed {recipe['seed']}; "
+        f"{duration(values['minutes'])} on a CPU "
         f"({', '.join(f'{name} {number}' for name, number in values['made_with'].items())}).",
         "",
         *(["To make it again:", "", f"    {values['command']}", ""] if values["command"] else []),
@@ -151,7 +155,7 @@ def data_lines(data: dict[str, Any]) -> list[str]:
     """Source, sizes and digest of the works on a card, for reading."""
     return [
         *([data["source"], ""] if data["source"] else []),
-        f"- Trained on {len(data['train'])} works, {sum(data['train'].values()):,} bytes.",
+        f"- Trained on {_amount(data['train'])}.",
         f"- Held out, whole: {', '.join(data['held_out'])}; "
         f"{sum(data['held_out'].values()):,} bytes.",
         f"- SHA-256 of works and split: `{data['sha256']}`",
@@ -162,6 +166,11 @@ def _thinned(history: list[dict[str, Any]], rows: int = 25) -> list[dict[str, An
     """At most ``rows`` evenly spread points, the last one among them."""
     stride = -(-len(history) // rows)
     return [point for index, point in enumerate(reversed(history)) if index % stride == 0][::-1]
+
+
+def _amount(sizes: dict[str, int]) -> str:
+    """How much text: works by name, with their bytes."""
+    return f"{counted(len(sizes), 'work')}, {counted(sum(sizes.values()), 'byte')}"
 
 
 def _sizes(works: tuple[Work, ...]) -> dict[str, int]:

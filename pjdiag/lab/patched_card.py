@@ -12,6 +12,7 @@ from pjdiag.lab.corpora import Corpus
 from pjdiag.lab.patched_recipe import FINAL_RATE, PatchedRecipe
 from pjdiag.lab.patched_training import PatchedRun
 from pjdiag.lab.token_training import Measured
+from pjdiag.lab.words import duration
 
 CARD_VERSION = 1
 PACKAGES = ("pjdiag", "torch", "transformers", "tokenizers", "numpy")
@@ -145,7 +146,7 @@ def _recipe_lines(values: dict[str, Any]) -> list[str]:
         f"PJ-bias at {patched['position_learning_rate']:g}, without weight decay.",
         f"3. The control: the model of step 1, the same {patched['steps']:,} steps without a bias.",
         "",
-        f"{values['minutes']:.1f} minutes on a CPU for all three ({made_with}). To make it again:",
+        f"{duration(values['minutes'])} on a CPU for all three ({made_with}). To make it again:",
         "",
         f"    {values['command']}",
         "",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pytest
 
 import pjdiag
+from pjdiag.lab import alibi_sample, card
 from pjdiag.lab.alibi_sample import LANGUAGE_ALIBI
 from pjdiag.lab.recipe import TrainRecipe
 from pjdiag.lab.samples import MUSIC_RECIPES, RECIPES, WITH_EXCERPT
@@ -65,3 +66,11 @@ def test_a_model_of_tunes_is_of_the_recipe_in_the_code(name: str) -> None:
     assert stated["method"] == MUSIC_RECIPES[name].model.method
     assert stated["recipe"]["corpus_sha256"] == card["data"]["sha256"]
     assert "folk tunes" in (path.parent / "README.md").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *MUSIC_RECIPES, "language-alibi"])
+def test_the_card_for_reading_is_made_of_the_figures(name: str) -> None:
+    folder = pjdiag.sample(folder_of(name)).parent
+    figures = json.loads((folder / "card.json").read_text())
+    made = (alibi_sample if name == "language-alibi" else card).card_markdown(figures)
+    assert (folder / "README.md").read_text() == made

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -165,8 +166,13 @@ def test_what_a_finished_run_leaves(tmp_path: Path) -> None:
         "Bottles.",
         "Held out, whole: second",
         CORPUS.digest,
+        "parameters: 1 layer, 2 heads, width 16",
+        f"Trained on 1 work, {CORPUS.train_bytes:,} bytes: first",
+        f"bytes of the held-out work, in windows of {MODEL.train_length} bytes",
+        " of 4 random windows, seed 3; ",
     ):
         assert figure in text
+    assert not re.search(r"\b1 (layer|head|work|step|window)s|[ ;]0\.0 (second|minute)s", text)
     stated = json.loads(load(outcome.checkpoint).metadata["pjdiag"])
     assert stated["recipe"]["seed"] == 3
     assert stated["recipe"]["held_out"] == ["second"]
