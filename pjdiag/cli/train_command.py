@@ -100,9 +100,9 @@ def train(
         _refuse_recipe_options(context)
         _say(_sample_run(sample, output, data or [], report))
         return
-    if not data or not held_out:
+    if not data:
         raise UsageError(
-            "there is no text to train on, or none to hold out",
+            "there is no text to train on; expected --data, or the name of a --sample",
             "pass --data FOLDER and --held-out NAME, or --sample language-full",
         )
     from pjdiag.lab.corpora import read_corpus
@@ -127,7 +127,7 @@ def train(
         eval_every=eval_every,
         seed=seed,
     )
-    corpus = read_corpus(data, held_out)
+    corpus = read_corpus(data, held_out or [])
     source = f"Text files given as --data: {', '.join(path.name for path in data)}."
     _say(run_training(recipe, corpus, output, report, source, command_line()))
 

@@ -90,6 +90,12 @@ def split(works: Sequence[Work], held_out: Sequence[str]) -> Corpus:
     (5, 4)
     """
     names = [work.name for work in works]
+    if len(works) == 1:
+        raise DataError(
+            f"there is one work, {names[0]}; expected one to train on and another to hold out",
+            "pass a folder of .txt files, one work each, or --data twice, and name the work to "
+            "hold out with --held-out",
+        )
     known = f"the works are {', '.join(sorted(names)[:8])}" + (", ..." if len(names) > 8 else "")
     for name in names:
         if names.count(name) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from pjdiag.lab.recipe import HeldOutPoint, TrainRecipe
 from pjdiag.models.causal_lm import CausalLM
 
 STATE_NAME = "state.safetensors"
+FINISHED_MODEL = "model.safetensors"
 _RUN_KEY = "run"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -72,9 +74,7 @@ def restore_state(
     path = folder / STATE_NAME
     if not path.exists():
         if folder.is_dir() and any(folder.iterdir()):
-            raise UsageError(
-                f"{folder} is not empty and holds no unfinished run", "choose another folder"
-            )
+            raise _occupied(folder)
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{folder} is not a folder", "choose another one")
         return RunState()
@@ -94,6 +94,23 @@ def restore_state(
             f"the unfinished run in {folder} cannot be read: {error}",
             "remove the folder and train again",
         ) from error
+
+
+def _occupied(folder: Path) -> UsageError:
+    """The error for a folder in which there is no run to go on with."""
+    files = (FINISHED_MODEL, "card.json")
+    if all((folder / name).is_file() for name in files):
+        model = shlex.quote(str(folder / FINISHED_MODEL))
+        return UsageError(
+            f"the run in {folder} is finished: it has {' and '.join(files)}, and holds no "
+            "unfinished run to go on with",
+            f"look at it: pjdiag mass {model}; or train into another folder",
+        )
+    return UsageError(
+        f"{folder} is not empty and holds no unfinished run; expected a new or empty folder, or "
+        f"one with {STATE_NAME}",
+        "choose another folder",
+    )
 
 
 def _check_same_run(

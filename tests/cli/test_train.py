@@ -46,6 +46,7 @@ def test_a_finished_folder_is_not_overwritten(capsys, tmp_path, texts):
     ran = run(capsys, *arguments(texts, out))
     assert ran.code == 2
     assert ran.err.count("\n") == 1
+    assert f"Next: look at it: pjdiag mass {out / 'model.safetensors'}; or train into" in ran.err
     assert (out / "model.safetensors").read_bytes() == before
 
 
@@ -55,6 +56,7 @@ def test_a_finished_folder_is_not_overwritten(capsys, tmp_path, texts):
         ([], "no text to train on"),
         (["--data", "nowhere", "--held-out", "x"], "nowhere"),
         (["--sample", "opera"], "no sample 'opera'"),
+        (["--sample", "adaptive-teachers"], "`pjdiag reproduce adaptive-recovery`"),
         (["--sample", "language-full", "--steps", "5"], "--steps cannot change"),
         (["--method", "warp", "--data", "x", "--held-out", "y"], "unknown method 'warp'"),
         (["--embed-dim", "15", "--data", "x", "--held-out", "y"], "15"),
@@ -68,3 +70,24 @@ def test_unusable_requests(capsys, tmp_path, options, says):
     assert says in ran.err
     assert ran.err.count("\n") == 1
     assert not out.exists()
+
+
+def test_one_file_is_one_work_and_two_are_needed(capsys, tmp_path, texts):
+    out = tmp_path / "out"
+    for more in ([], ["--held-out", "two"], ["--held-out", "macbeth"]):
+        ran = run(capsys, "train", "--data", texts / "two.txt", *more, "-o", out)
+        assert ran.code == 2
+        assert "there is one work, two; expected one to train on and another to" in ran.err
+        assert ". Next: pass a folder of .txt files, one work each, or --data twice" in ran.err
+    ran = run(capsys, "train", "--data", texts, "-o", out)
+    assert ran.code == 2
+    assert "no work is held out. Next: name one with --held-out; the works are" in ran.err
+    assert not out.exists()
+
+
+def test_a_sample_is_not_made_of_another_text(capsys, tmp_path, texts):
+    ran = run(
+        capsys, "train", "--sample", "language-rope", "--data", texts / "two.txt", "-o", tmp_path
+    )
+    assert ran.code == 2
+    assert "pass the source archive of that package, or leave it out" in ran.err

@@ -82,6 +82,8 @@ def test_whole_works_are_held_out() -> None:
     [
         ("ab", "d", "no work is named d, so it cannot be held out. Next: the works are a, b$"),
         ("ab", "", "no work is held out. Next: name one with --held-out; the works are a, b"),
+        ("a", "", "there is one work, a; expected one to train on and another to hold out"),
+        ("a", "a", "one work, a; .* Next: pass a folder of .txt files, one work each, or"),
         ("ab", "ab", "every work is held out"),
         ("aba", "b", "two works are named a"),
         ("abcdefghij", "z", "the works are a, b, c, d, e, f, g, h, ...$"),

@@ -209,9 +209,12 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
-    train(RECIPE, CORPUS, tmp_path / "run")
-    with pytest.raises(UsageError, match="holds no unfinished run"):
+    made = train(RECIPE, CORPUS, tmp_path / "run").checkpoint
+    before = made.read_bytes()
+    with pytest.raises(UsageError, match=r"run is finished: it has model\.safetensors") as caught:
         train(RECIPE, CORPUS, tmp_path / "run")
+    assert f"pjdiag mass {made}; or train into another folder" in str(caught.value)
+    assert made.read_bytes() == before
 
 
 def test_a_run_is_resumed_as_it_was_begun(tmp_path: Path) -> None:
