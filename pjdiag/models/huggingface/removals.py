@@ -147,7 +147,8 @@ def _fused_channels(module: Any, change: LayerChange, stack: ExitStack) -> None:
     """GPT-NeoX Japanese: fused rows [head, (q, k, v), d]."""
 
     def edited(_: nn.Module, __: Any, fused: Tensor) -> Tensor:
-        by_head = fused.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
+        shape = (*fused.shape[:-1], module.num_attention_heads, -1)
+        by_head = fused.reshape(shape).transpose(1, 2)
         parts = change.products(*by_head.chunk(3, dim=-1))
         return torch.cat(parts, dim=-1).transpose(1, 2).flatten(2)
 
