@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Losses = NDArray[np.float64]
 
+PROJECTED = 0.25
+"""Of the time of a layer, its projections, which are kept where it is the first to change."""
 KL_MEMORY = 2**27
 """Bytes of the sampled logits and what their divergence makes of them."""
 
@@ -45,6 +47,9 @@ class AblationEngine(Protocol):
 
     def without(self, tokens: NDArray[np.integer], changes: Mapping[int, LayerChange]) -> Losses:
         """The same of a model without ``changes``, by layer."""
+
+    def share(self, first: int) -> float:
+        """Of the time of a whole pass, that of one without parts from layer ``first`` on."""
 
     def memory(self, plan: WindowPlan) -> int:
         """Bytes that the largest batch of ``plan`` needs; an upper estimate."""
@@ -73,9 +78,9 @@ def ablation_engine(engine: Engine, starts: Collection[int]) -> AblationEngine:
 
 
 def estimated(
-    engine: AblationEngine, text: Text, plans: Sequence[WindowPlan], passes: Mapping[int, int]
+    engine: AblationEngine, text: Text, plans: Sequence[WindowPlan], passes: Mapping[int, float]
 ) -> Estimate:
-    """Time and memory of ``passes`` over every window, by its length.
+    """Time and memory of ``passes`` of the whole model over every window, by its length.
 
     Raises UsageError where the memory is not there.
     """
@@ -86,11 +91,12 @@ def estimated(
         require_memory(own, plan.length * plan.batch, available)
         needed = max(needed, own)
     repeated = [
-        WindowPlan(plan.length, plan.windows * passes[plan.length], plan.batch) for plan in plans
+        WindowPlan(plan.length, round(plan.windows * passes[plan.length]), plan.batch)
+        for plan in plans
     ]
 
-    def once(length: int) -> None:
-        engine.whole(window_tokens(text, np.zeros((1, 2), dtype=np.int64), length), _nobody)
+    def once(length: int, windows: int) -> None:
+        engine.whole(window_tokens(text, np.zeros((windows, 2), dtype=np.int64), length), _nobody)
 
     return Estimate(seconds_needed(once, repeated), needed)
 
@@ -117,6 +123,10 @@ class _Native:
         entered: Any = self._entered
         losses: Losses = entered[1].without(changes)
         return losses
+
+    def share(self, first: int) -> float:
+        layers = self._engine.config.layers
+        return (layers - first - PROJECTED) / layers
 
     def memory(self, plan: WindowPlan) -> int:
         width = self._engine.config.embed_dim
@@ -158,6 +168,9 @@ class _Transformers:
 
         with ablated(self._model, changes):
             return losses(self._model, np.asarray(tokens, dtype=np.int64))
+
+    def share(self, _: int) -> float:
+        return 1.0
 
     def memory(self, plan: WindowPlan) -> int:
         tokens = plan.length * min(plan.batch, plan.windows)

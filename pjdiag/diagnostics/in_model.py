@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from pjdiag.diagnostics.ledger import Ledger, identity_of
 from pjdiag.diagnostics.measured_loss import cost, everywhere
 from pjdiag.diagnostics.outcome import outcome
 from pjdiag.diagnostics.progress import Announce, Progress, Steps, no_announcement, no_progress
-from pjdiag.diagnostics.run_cost import WindowPlan, number_of_weights, usual_batch
+from pjdiag.diagnostics.run_cost import WindowPlan, number_of_weights, plans_left, usual_batch
 from pjdiag.diagnostics.runner import Runner, runner
 from pjdiag.diagnostics.token_data import Data
 from pjdiag.errors import UsageError
@@ -95,7 +96,12 @@ def in_model(
     found: dict[tuple[int, float], Outcomes] = {}
     skipped = bad_weights(reading, model)
     if not skipped:
-        announce(estimated(reading, model, source.ids, plans))
+        finished = Counter[int]()
+        for part in parts:
+            finished[part.length] += CONTEXTS * len(part.trials) * (part.name in kept.figures)
+        left = plans_left(plans, finished)
+        if left:
+            announce(estimated(reading, model, source.ids, left))
         steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
         with kept.stoppable():
             for part in parts:

@@ -35,8 +35,9 @@ def estimated(reading: Reading, model: Runner, ids: Ids, plans: Sequence[WindowP
         require_memory(own, plan.length * plan.batch, available)
         needed = max(needed, own)
 
-    def run(length: int) -> None:
-        model.next_log_probabilities(np.resize(ids, (1, length)), ids[None, :1])
+    def run(length: int, windows: int) -> None:
+        context = np.resize(ids, (1, length)).repeat(windows, axis=0)
+        model.next_log_probabilities(context, ids[None, :1].repeat(windows, axis=0))
 
     return Estimate(seconds_needed(run, plans), needed)
 

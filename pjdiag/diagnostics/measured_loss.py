@@ -16,6 +16,7 @@ from pjdiag.diagnostics.progress import Estimate, Steps
 from pjdiag.diagnostics.run_cost import (
     WindowPlan,
     memory_available,
+    plans_left,
     require_memory,
     seconds_needed,
 )
@@ -146,6 +147,25 @@ class MeasuredLoss:
         losses = [np.asarray(figures["losses"], dtype=np.float64) for _, figures in kept]
         return FoundLoss(spans, np.concatenate(losses), attention or None)
 
+    def left(
+        self,
+        plans: Sequence[WindowPlan],
+        starts: Mapping[int, NDArray[np.int64]],
+        ledger: Ledger,
+    ) -> list[WindowPlan]:
+        """``plans`` with the windows that the ledger does not have."""
+        return plans_left(
+            plans,
+            {
+                plan.length: sum(
+                    len(batch)
+                    for name, batch in _batches(plan, starts[plan.length])
+                    if name in ledger.figures
+                )
+                for plan in plans
+            },
+        )
+
     def _batch(self, starts: NDArray[np.int64], length: int, spans: Spans) -> dict[str, Any]:
         edges = [(span.first, span.last) for span in spans]
         tokens = self._rows[starts[:, :1], starts[:, 1:] + np.arange(length + 1)]
@@ -157,9 +177,10 @@ class MeasuredLoss:
             "attention": {str(layer): figures.tolist() for layer, figures in attention.items()},
         }
 
-    def _try(self, length: int) -> None:
+    def _try(self, length: int, windows: int) -> None:
         spans = [(0, length - 1)] if self._attention else None
-        self._engine.evaluate(self._rows[:1, : length + 1], spans)
+        rows = np.repeat(self._rows[:1, : length + 1], windows, axis=0)
+        self._engine.evaluate(rows, spans)
 
 
 def spans_of(buckets: Sequence[Bucket], length: int) -> Spans:

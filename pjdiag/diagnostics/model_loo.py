@@ -151,7 +151,6 @@ def model_leave_one_out(
     bad = MeasuredLoss(reading, model, text, attention=False).bad_weights()
     runs = []
     if used and not bad:
-        announce(estimated(running, text, used, passes))
         weight = sum(passes[plan.length] * plan.windows * cost(plan.length) for plan in used)
         steps = Steps(progress, weight)
         runs = [
@@ -164,6 +163,9 @@ def model_leave_one_out(
             )
             for plan in used
         ]
+        left = {run.plan.length: run.passes_left(running, kept) for run in runs}
+        if any(left.values()):
+            announce(estimated(running, text, used, left))
         with kept.stoppable():
             for run in runs:
                 run.measure(running, text, kept, steps)

@@ -57,6 +57,26 @@ class LengthRun:
         for first in range(0, self.plan.windows, self.plan.batch):
             yield f"{self.plan.length}/{first}", self.starts[first : first + self.plan.batch]
 
+    def passes_left(self, engine: AblationEngine, ledger: Ledger) -> float:
+        """Whole passes over every window that are still to be made, about.
+
+        A part that is exactly 0 takes none, and one that is removed from a layer on a part of one.
+        """
+        takes = {"whole": 1.0}
+        for target in self.targets if engine.predicts else ():
+            changes = target.changes(self.plan.length, self._change)
+            idle = all(change.nothing for change in changes.values())
+            for kind in (REMOVED, CONTROL):
+                takes[f"{target.name}/{kind}"] = 0.0 if idle else engine.share(target.first)
+        names = [name for name, _ in self.batches()]
+        left = [
+            passes
+            for what, passes in takes.items()
+            for name in names
+            if f"{name}/{what}" not in ledger.figures
+        ]
+        return sum(left) / len(names)
+
     def measure(self, engine: AblationEngine, text: Text, ledger: Ledger, steps: Steps) -> None:
         """Every pass of every batch, part by part."""
         for name, starts in self.batches():

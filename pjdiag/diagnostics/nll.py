@@ -89,7 +89,9 @@ def nll(
         sum(-(-plan.windows // plan.batch) for plan in plans),
     )
     if not skipped:
-        announce(measured.estimate(plans))
+        left = measured.left(plans, starts, kept)
+        if left:
+            announce(measured.estimate(left))
         steps = Steps(progress, sum(plan.windows * cost(plan.length) for plan in plans))
         with kept.stoppable():
             for plan in plans:

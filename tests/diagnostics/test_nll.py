@@ -300,20 +300,37 @@ def test_memory_that_is_not_there_is_refused_before_the_run(
 
 def test_time_is_extrapolated_from_two_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {32: 0.0, 512: 0.512 + 0.512**2, 2048: 2.048 + 2.048**2}
-    monkeypatch.setattr(run_cost, "_timed", lambda run, length: costs[length])
+    monkeypatch.setattr(run_cost, "_timed", lambda run, length, windows: costs[length])
     plans = [WindowPlan(32768, 2, 1), WindowPlan(2048, 8, 8)]
-    found = seconds_needed(lambda length: None, plans)
+    found = seconds_needed(lambda length, windows: None, plans)
     assert found == pytest.approx(2 * (32.768 + 32.768**2) + 8 * (2.048 + 2.048**2))
-    few_tokens = [WindowPlan(512, 4, 4)]  # of a model that is slow for its pairs
-    assert seconds_needed(lambda length: None, few_tokens) == pytest.approx(4 * costs[512])
+    few_tokens = [WindowPlan(512, 9, 4)]  # of a model that is slow for its pairs
+    assert seconds_needed(lambda length, windows: None, few_tokens) == pytest.approx(9 * costs[512])
+
+
+def test_short_windows_are_tried_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that takes 3 ms a call and 1 ms a window: one window alone would mislead."""
+    now = [0.0]
+    monkeypatch.setattr(run_cost.time, "perf_counter", lambda: now[0])
+
+    def run(length: int, windows: int) -> None:
+        now[0] += 3e-3 + 1e-3 * windows
+
+    batches = [WindowPlan(128, 6400, 64)]
+    assert seconds_needed(run, batches) == pytest.approx(6400 * (1e-3 + 3e-3 / 16))
+    assert seconds_needed(run, [WindowPlan(128, 6400, 1)]) == pytest.approx(6400 * 4e-3)
 
 
 def test_a_run_that_is_over_in_a_moment_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[int] = []
-    assert seconds_needed(ran.append, [WindowPlan(512, 2, 2)]) is None
+    ran: list[tuple[int, int]] = []
+
+    def run(*asked: int) -> None:
+        ran.append(asked)
+
+    assert seconds_needed(run, [WindowPlan(512, 2, 2)]) is None
     assert not ran
-    monkeypatch.setattr(run_cost, "_timed", lambda run, length: 1e-3)
-    assert seconds_needed(ran.append, [WindowPlan(512, 4, 4), WindowPlan(2048, 2, 2)]) is None
+    monkeypatch.setattr(run_cost, "_timed", lambda run, length, windows: 1e-3)
+    assert seconds_needed(run, [WindowPlan(512, 4, 4), WindowPlan(2048, 2, 2)]) is None
 
 
 def test_progress_ends_at_one(checkpoint: Path, text: Path) -> None:
