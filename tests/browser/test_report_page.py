@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,15 @@ from playwright.sync_api import Browser, Page, sync_playwright
 import pjdiag
 from pjdiag import api
 from pjdiag.comparison.comparing import compare
+from pjdiag.render.html.figure import Data, Figure, heat
+from pjdiag.render.html.pieces import figure_html
+from pjdiag.render.html.shell import document, header
 from pjdiag.render.html.single import result_page
 from pjdiag.samples import held_out_text, sample
 from pjdiag.terms import Scope
 from tests.native import full_native, write_native
 from tests.render.html.test_page import SECTIONS
+from tests.render.html.test_shades import contrast
 
 BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 SIZES = {"desktop": (1440, 900), "phone": (375, 812)}
@@ -328,3 +333,60 @@ def test_a_page_without_figures_has_its_tables_and_its_dark_paper(browser, plain
     assert [each["id"] for each in Axe().run(page).response["violations"]] == []
     assert complaints == []
     page.close()
+
+
+@pytest.fixture(scope="module")
+def shades(folder) -> Path:
+    """A map with every shade of the scale, and a figure in every cell."""
+    cells = {(row, head): (8 * row + head) / 127 for row in range(16) for head in range(8)}
+    traces, layout = heat(cells, unit="share", share=True)
+    figure = Figure("shades", "Shades", "All of them.", traces, layout, Data((), ()))
+    body = [*header("page", "shades", "", [figure]), "<main>", *figure_html(figure), "</main>"]
+    path = folder / "shades.html"
+    path.write_text(document("Shades", "shades", body, [figure]), encoding="utf-8")
+    return path
+
+
+LABELS = """async () => {
+  const plot = document.getElementById('plot-shades');
+  const maps = await Promise.all(Array.from(plot.querySelectorAll('.hm image')).map(async map => {
+    const picture = new Image();
+    picture.src = map.getAttribute('href') || map.getAttribute('xlink:href');
+    await picture.decode();
+    const canvas = document.createElement('canvas');
+    canvas.width = picture.width; canvas.height = picture.height;
+    const pen = canvas.getContext('2d', {willReadFrequently: true});
+    pen.drawImage(picture, 0, 0);
+    return [map.getBoundingClientRect(), canvas, pen];
+  }));
+  return Array.from(plot.querySelectorAll('.heatmap-label text'))
+    .filter(label => label.getBoundingClientRect().width > 0)
+    .map(label => {
+      const own = label.getBoundingClientRect();
+      const x = own.left + own.width / 2, y = own.top + own.height / 2;
+      const under = maps.map(([box, canvas, pen]) => pen.getImageData(
+        Math.floor((x - box.left) / box.width * canvas.width),
+        Math.floor((y - box.top) / box.height * canvas.height), 1, 1).data)
+        .filter(pixel => pixel[3] === 255).map(pixel => Array.from(pixel.slice(0, 3)));
+      return [label.textContent, getComputedStyle(label).fill, under, own.height];
+    });
+}"""
+"""Of every label that is seen: its words, its colour, the colours painted beneath it, its size."""
+
+
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light")]
+)
+def test_figures_in_a_map_are_read_on_every_shade(browser, shades, size, scheme):
+    found = opened(browser, shades, size, scheme)
+    labels = found.page.evaluate(LABELS)
+    assert len(labels) == 128
+    assert len({round(height) for *_, height in labels}) == 1
+    ratios = []
+    for words, fill, under, _ in labels:
+        assert under, words
+        assert all(colour == under[0] for colour in under)
+        ratios.append(contrast(tuple(map(int, re.findall(r"\d+", fill)))[:3], under[-1]))
+    assert min(ratios) >= 4.5
+    assert found.complaints == []
+    found.page.close()

@@ -54,14 +54,14 @@ def probe_figures(result: Result) -> Iterator[Figure]:
         if row["eval_length"] == length and row["top1"] is not None
     ]
     if heads:
-        trace, layout = heat(cells(heads, "top1"), unit="share", share=True)
+        traces, layout = heat(cells(heads, "top1"), unit="share", share=True)
         low = min(heads, key=lambda row: row["top1"])
         yield Figure(
             "probe-heads",
             f"Own lag found by each head alone, {labels([last])[0]}",
             f"Share of lags in the farthest bucket that a head's own codes tell apart: lowest, "
             f"{numbers.percent(low['top1'])}, in {place(low)}.",
-            (trace,),
+            traces,
             layout,
             table(heads, "layer", "head", "top1", "within_64", "margin", "norm_growth"),
         )

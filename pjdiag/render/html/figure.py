@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from pjdiag.render import numbers
+from pjdiag.render.html.shades import BLACK, SCALE, WHITE, ink, shade
 
 Trace = dict[str, Any]
 
@@ -26,8 +27,8 @@ SEQUENCE = ("--fj", "--affine", "--lc", "--pink", "--gold", "--muted", "--total"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 """Lines differ by dash and marker as well as by colour."""
-SCALE = "Cividis"
-"""Colours of a map: even in lightness, the same for colour-blind eyes."""
+UNSEEN = "\u200b"
+"""A character without width."""
 
 
 @dataclass(frozen=True)
@@ -132,29 +133,28 @@ def heat(
     share: bool = False,
     rows: str = "layer",
     columns: str = "head",
-) -> tuple[Trace, dict[str, Any]]:
+) -> tuple[tuple[Trace, ...], dict[str, Any]]:
     """A map of ``(row, column) -> value`` and its layout; figures in the cells where they fit."""
     down = sorted({key[0] for key in cells})
     across = list(dict.fromkeys(key[1] for key in sorted(cells, key=lambda key: key[0])))
     if columns == "head":
         across = sorted(across)
     values = [[rounded(cells.get((row, each))) for each in across] for row in down]
-    fits = len(across) <= 8 and len(down) <= 16
+    low, high = (0.0, 1.0) if share else _range(values)
     form = "%{z:.1%}" if share else "%{z:.2g}"
-    write = numbers.percent if share else partial(numbers.figure, digits=2)
     trace = {
         "type": "heatmap",
         "x": [str(each) for each in across],
         "y": [str(row) for row in down],
         "z": values,
+        "zmin": low,
+        "zmax": high,
         "colorscale": SCALE,
         "hoverongaps": False,
         "xgap": 1 if len(across) <= 16 else 0,
         "ygap": 1 if len(across) <= 16 else 0,
         "colorbar": {"thickness": 10, "title": {"text": unit, "side": "right"}},
         "hovertemplate": f"{rows} %{{y}}, {columns} %{{x}}: {form}<extra></extra>",
-        **({"zmin": 0, "zmax": 1} if share else {}),
-        **({"text": _written(values, write), "texttemplate": "%{text}"} if fits else {}),
     }
     layout = {
         "xaxis": {"title": {"text": columns}, "type": "category", "showgrid": False},
@@ -165,13 +165,57 @@ def heat(
             "showgrid": False,
         },
         "height": max(240, min(760, 130 + 26 * len(down))),
+        "showlegend": False,
     }
-    return trace, layout
+    fits = len(across) <= 8 and len(down) <= 16
+    write = numbers.percent if share else partial(numbers.figure, digits=2)
+    return (_labelled(trace, write) if fits else (trace,)), layout
 
 
-def _written(values: list[list[Any]], write: Callable[[Any], str]) -> list[list[str]]:
-    """Figures as a cell shows them; a cell without one stays empty."""
-    return [["" if value is None else write(value) for value in row] for row in values]
+def _range(values: list[list[Any]]) -> tuple[float, float]:
+    """The ends of the scale; of one value alone half a unit around it."""
+    known = [float(value) for row in values for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _labelled(trace: Trace, write: Callable[[Any], str]) -> tuple[Trace, ...]:
+    """The map with its figures, each in the ink that its cell asks for.
+
+    A map's labels have one colour, so that those in black are those of a second map, which
+    consists of their cells alone. Both have a label in every cell, of the same length, since their
+    sizes are made to fit by that.
+    """
+    low, high = trace["zmin"], trace["zmax"]
+    inks = [
+        ["" if value is None else ink(shade((value - low) / (high - low))) for value in row]
+        for row in trace["z"]
+    ]
+
+    def texts(colour: str) -> list[list[str]]:
+        return [
+            [_label(value, write, shown == colour) for value, shown in zip(row, own, strict=True)]
+            for row, own in zip(trace["z"], inks, strict=True)
+        ]
+
+    def labels(colour: str) -> Trace:
+        return {"text": texts(colour), "texttemplate": "%{text}", "textfont": {"color": colour}}
+
+    used = {each for row in inks for each in row} - {""}
+    if used <= {WHITE} or used == {BLACK}:
+        return ({**trace, **labels(used.pop() if used else WHITE)},)
+    bright = [
+        [value if shown == BLACK else None for value, shown in zip(row, own, strict=True)]
+        for row, own in zip(trace["z"], inks, strict=True)
+    ]
+    over = {**trace, **labels(BLACK), "z": bright, "showscale": False, "hoverinfo": "skip"}
+    return {**trace, **labels(WHITE)}, over
+
+
+def _label(value: Any, write: Callable[[Any], str], shown: bool) -> str:
+    """A figure as a cell shows it, or as much without width; nothing where there is none."""
+    written = "" if value is None else write(value)
+    return written if shown else UNSEEN * len(written)
 
 
 def axes(x: str, y: str, **more: Any) -> dict[str, Any]:

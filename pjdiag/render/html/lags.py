@@ -13,6 +13,9 @@ from pjdiag.render.sentences.loo import removal_words
 from pjdiag.render.views.model_loo import of_a_model
 from pjdiag.results import Result, Row
 
+DECADES = 100
+"""Largest over smallest bar, from which on a logarithmic scale shows more."""
+
 
 def curve_figures(curves: KernelCurves | None) -> Iterator[Figure]:
     """The kernel of one head over the lag, its sectors and their sum."""
@@ -80,7 +83,7 @@ def removal_figures(result: Result) -> Iterator[Figure]:
             f"{numbers.figure(top['prior_kl'], 2)}, without {removal_words(top['removed'])}. "
             "These figures are exact sums over the lags: no interval belongs to them.",
             tuple(traces),
-            axes("what is removed", "nats", barmode="group", xaxis_tickangle=-40, yaxis_type="log"),
+            axes("what is removed", "nats", barmode="group", xaxis_tickangle=-40, **_scale(known)),
             table(model, "removed", "eval_length", "prior_kl", "loo_delta_mse"),
             switch="y",
             wide=True,
@@ -95,15 +98,21 @@ def removal_figures(result: Result) -> Iterator[Figure]:
             yield _removal_map(sector, rows, lengths[0])
 
 
+def _scale(rows: list[Row]) -> dict[str, str]:
+    """Logarithmic where the small ones could else not be seen: a bar then has no foot."""
+    sizes = [row["prior_kl"] for row in rows if row["prior_kl"] > 0]
+    return {"yaxis_type": "log"} if sizes and max(sizes) > DECADES * min(sizes) else {}
+
+
 def _removal_map(sector: str, rows: list[Row], length: int) -> Figure:
-    trace, layout = heat(cells(rows, "prior_kl"), unit="nats")
+    traces, layout = heat(cells(rows, "prior_kl"), unit="nats")
     top = max(rows, key=lambda row: row["prior_kl"])
     return Figure(
         f"loo-{sector}",
         f"Without {TITLES[sector]}",
         f"Divergence in nats at {numbers.count(length)} tokens where {TITLES[sector]} is removed: "
         f"largest, {numbers.figure(top['prior_kl'], 2)}, in {place(top)}.",
-        (trace,),
+        traces,
         layout,
         table(rows, "layer", "head", "prior_kl", "loo_delta_mse"),
     )

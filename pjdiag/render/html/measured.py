@@ -26,14 +26,14 @@ def spectrum_figures(result: Result) -> Iterator[Figure]:
     beyond = result.select(scope="head", band=Band.BEYOND.value, channel=None, jet_order=None)
     beyond = [row for row in beyond if row["inv_freq"] is None and row["share"] is not None]
     if beyond:
-        trace, layout = heat(cells(beyond, "share"), unit="share", share=True)
+        traces, layout = heat(cells(beyond, "share"), unit="share", share=True)
         top = max(beyond, key=lambda row: row["share"])
         yield Figure(
             "spectrum-beyond",
             "Rotary mass beyond the training length",
             "Share of each head's rotary mass in channels that do not turn once within the "
             f"training length: largest, {numbers.percent(top['share'])}, in {place(top)}.",
-            (trace,),
+            traces,
             layout,
             table(beyond, "layer", "head", "band", "mass", "share"),
         )

@@ -131,13 +131,13 @@ def _layer_maps(result: Result, others: Sequence[str]) -> Iterator[Figure]:
             for label, value in zip(labels, _curve(own, others), strict=True):
                 cells[layer, _label(label)] = value
         title = SECTOR_TITLES[sector]
-        trace, layout = heat(cells, unit="share", share=True, columns="checkpoint")
+        traces, layout = heat(cells, unit="share", share=True, columns="checkpoint")
         yield Figure(
             f"over-layers-{sector.value}",
             f"Share of {title} by layer",
             f"Share of {title} in the effective mass of each layer, from {first_name(result)} to "
             f"{others[-1]}.",
-            (trace,),
+            traces,
             layout,
             Data(
                 ("layer", "checkpoint", "sector_share"),

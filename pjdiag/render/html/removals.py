@@ -129,7 +129,7 @@ def _attention(rows: list[Row], lengths: list[int]) -> Figure:
 
 
 def _map(removed: str, rows: list[Row]) -> Figure:
-    trace, layout = heat(cells(rows, "loo_delta_nll"), unit="nats")
+    traces, layout = heat(cells(rows, "loo_delta_nll"), unit="nats")
     top = max(rows, key=lambda row: abs(row["loo_delta_nll"]))
     words = removal_words(removed)
     return Figure(
@@ -137,7 +137,7 @@ def _map(removed: str, rows: list[Row]) -> Figure:
         f"Without {words} in one head",
         f"Change of the loss in nats where one head alone loses {words}: largest, "
         f"{numbers.figure(top['loo_delta_nll'], 2)}, in {place(top)}.",
-        (trace,),
+        traces,
         layout,
         table(rows, "layer", "head", *COLUMNS[1:]),
     )

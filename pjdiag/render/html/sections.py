@@ -11,7 +11,12 @@ from pjdiag.render.html.behaviour import probe_figures, stability_figures, trade
 from pjdiag.render.html.figure import Figure
 from pjdiag.render.html.lags import curve_figures, removal_figures
 from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
-from pjdiag.render.html.weights import energy_figures, order_figures, share_figures
+from pjdiag.render.html.weights import (
+    energy_figures,
+    energy_left_out,
+    order_figures,
+    share_figures,
+)
 from pjdiag.render.page import page
 from pjdiag.render.tables import Table
 from pjdiag.render.text import shell_word
@@ -38,6 +43,11 @@ class Section:
     """Why there is nothing to show."""
 
 
+def _nothing(result: Result) -> tuple[str, ...]:
+    del result
+    return ()
+
+
 @dataclass(frozen=True)
 class _Plan:
     name: str
@@ -46,18 +56,15 @@ class _Plan:
     draw: Callable[[Result], Iterable[Figure]]
     again: bool = False
     """The diagnostic has had its sentence and its tables in an earlier section."""
-
-
-def _no_figures(result: Result) -> Iterable[Figure]:
-    del result
-    return ()
+    left_out: Callable[[Result], tuple[str, ...]] = _nothing
+    """Which figure there is not, and why."""
 
 
 BEFORE = (
-    _Plan("inspect", "What is in it", "inspect", _no_figures),
+    _Plan("inspect", "What is in it", "inspect", _nothing),
     _Plan("shares", "Which part of position space each head uses", "mass", share_figures),
     _Plan("orders", "Order spectrum", "mass", order_figures, again=True),
-    _Plan("energy", "Energy by window and lag", "energy", energy_figures),
+    _Plan("energy", "Energy by window and lag", "energy", energy_figures, left_out=energy_left_out),
 )
 AFTER = (
     _Plan("loo", "What leaving a part out changes", "loo", removal_figures),
@@ -119,7 +126,8 @@ def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, 
     if plan.again:
         empty = "" if figures else "no mechanism here has more than one jet order"
         return Section(plan.name, plan.title, "", figures, (), (), again if figures else "", empty)
-    notes = (*words.warnings, *(f"skipped: {line}" for line in words.skipped))
+    skipped = (f"skipped: {line}" for line in words.skipped)
+    notes = (*plan.left_out(result), *words.warnings, *skipped)
     return Section(plan.name, plan.title, words.headline, figures, words.tables, notes, again)
 
 

@@ -32,28 +32,28 @@ def share_figures(result: Result) -> Iterator[Figure]:
 
 
 def _share_map(sector: str, rows: list[Row]) -> Figure:
-    trace, layout = heat(cells(rows, "sector_share"), unit="share", share=True)
+    traces, layout = heat(cells(rows, "sector_share"), unit="share", share=True)
     top = max(rows, key=lambda row: row["sector_share"])
     return Figure(
         f"share-{sector}",
         f"Share of {TITLES[sector]}",
         f"Share of {TITLES[sector]} in each head's effective mass: largest, "
         f"{numbers.percent(top['sector_share'])}, in {place(top)}.",
-        (trace,),
+        traces,
         layout,
         table(rows, "layer", "head", "sector_share", "effective_mass", "sector_gate"),
     )
 
 
 def _mass_map(sector: str, rows: list[Row]) -> Figure:
-    trace, layout = heat(cells(rows, "effective_mass"), unit="logit")
+    traces, layout = heat(cells(rows, "effective_mass"), unit="logit")
     top = max(rows, key=lambda row: row["effective_mass"] or 0.0)
     return Figure(
         f"mass-{sector}",
         f"Rotary mass, {TITLES[sector]}",
         f"Mass of the rotary channels of each head in logits: largest, "
         f"{numbers.figure(top['effective_mass'])}, in {place(top)}.",
-        (trace,),
+        traces,
         layout,
         table(rows, "layer", "head", "effective_mass", "mean_order"),
     )
@@ -107,7 +107,7 @@ def _order_map(family: Family, rows: list[Row]) -> Figure:
     cells: dict[tuple[int, str], float | None] = {
         (row["layer"], f"r={row['jet_order']}"): row["order_share"] for row in rows
     }
-    trace, layout = heat(cells, unit="share", share=True, columns="jet order")
+    traces, layout = heat(cells, unit="share", share=True, columns="jet order")
     high: dict[int, float] = {}
     for row in rows:
         high[row["layer"]] = high.get(row["layer"], 0.0) + (
@@ -119,7 +119,7 @@ def _order_map(family: Family, rows: list[Row]) -> Figure:
         "Order shares by layer",
         f"Share of each jet order by layer: most above order 0, {numbers.percent(high[top])}, "
         f"in layer {top}.",
-        (trace,),
+        traces,
         layout,
         table(rows, "layer", "sector", "jet_order", "order_share"),
     )
@@ -149,10 +149,22 @@ def energy_figures(result: Result) -> Iterator[Figure]:
     orders = [
         row
         for row in model
-        if row["jet_order"] is not None and row["bucket"] == "all" and row["window"] == longest
+        if row["jet_order"] is not None
+        and row["bucket"] == "all"
+        and row["window"] == longest
+        and row["functional_energy"] is not None
     ]
     if orders:
         yield _order_energy(orders, longest)
+
+
+def energy_left_out(result: Result) -> tuple[str, ...]:
+    """Why there is no figure by order, where there is none."""
+    if any(figure.name == "energy-order" for figure in energy_figures(result)):
+        return ()
+    jets = any(result.select(scope="model", sector=sector) for sector in JETS)
+    why = "the sectors with orders are zero" if jets else "no sector here has several orders"
+    return (f"no figure by jet order: {why}",)
 
 
 def _stacked(name: str, title: str, rows: list[Row], by: str, value: str, axis: str) -> Figure:
@@ -190,7 +202,7 @@ def _order_energy(rows: list[Row], window: int) -> Figure:
             order = [f"r={row['jet_order']}" for row in own]
             y = [rounded(row["functional_energy"]) for row in own]
             traces.append(bars(SECTORS.index(sector), TITLES[sector], order, y))
-    cancels = [row for row in rows if (row["functional_energy"] or 0.0) > 1.0]
+    cancels = [row for row in rows if row["functional_energy"] > 1.0]
     said = "orders cancel in part" if len(cancels) > 1 else "no orders cancel"
     return Figure(
         "energy-order",

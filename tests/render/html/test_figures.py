@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import pjdiag
 from pjdiag.render.html.drawers import figures_of
-from pjdiag.render.html.figure import heat, rounded
+from pjdiag.render.html.figure import UNSEEN, heat, rounded
+from pjdiag.render.html.lags import removal_figures
 from pjdiag.render.html.measured import kernel_figures, loss_figures, spectrum_figures
-from pjdiag.render.html.weights import energy_figures, share_figures
+from pjdiag.render.html.weights import energy_figures, energy_left_out, share_figures
 from pjdiag.results import Result
 from pjdiag.terms import DIAGNOSTICS, FIGURE_KINDS, KEYS
 from tests.render.results import EVERY_RESULT
+
+SAMPLES = Path(pjdiag.sample()).parent.parent
 
 
 def loss(length, nll, low=None, high=None, bucket="all"):
@@ -56,17 +61,65 @@ def test_nothing_is_drawn_of_nothing(diagnostic, draw):
 
 
 def test_a_cell_without_a_figure_is_empty_in_the_map():
-    trace, _ = heat({(0, 0): 0.5, (0, 1): None, (2, 1): float("nan")}, unit="share", share=True)
-    assert trace["z"] == [[0.5, None], [None, None]]
-    assert trace["text"] == [["50%", ""], ["", ""]]
+    cells = {(0, 0): 0.25, (0, 1): None, (2, 1): float("nan")}
+    (trace,), _ = heat(cells, unit="share", share=True)
+    assert trace["z"] == [[0.25, None], [None, None]]
+    assert trace["text"] == [["25%", ""], ["", ""]]
     assert trace["y"] == ["0", "2"]
 
 
 def test_layers_and_heads_are_in_order_in_a_map():
     cells = {(layer, head): 0.0 for layer in (10, 2, 1) for head in (3, 11, 0)}
-    trace, _ = heat(cells, unit="logit")
+    (trace,), _ = heat(cells, unit="logit")
     assert trace["y"] == ["1", "2", "10"]
     assert trace["x"] == ["0", "3", "11"]
+    assert (trace["zmin"], trace["zmax"]) == (-0.5, 0.5)
+
+
+def test_labels_in_two_inks_are_of_one_size_and_each_is_seen_once():
+    cells = {(0, head): value for head, value in enumerate((0.0078, 1.9, None, 0.11))}
+    (dark, bright), layout = heat(cells, unit="nats")
+    assert dark["z"] == [[0.0078, 1.9, None, 0.11]]
+    assert bright["z"] == [[None, 1.9, None, None]]
+    assert (dark["zmin"], dark["zmax"]) == (bright["zmin"], bright["zmax"]) == (0.0078, 1.9)
+    assert [text.strip(UNSEEN) for text in dark["text"][0]] == ["0.0078", "", "", "0.11"]
+    assert [text.strip(UNSEEN) for text in bright["text"][0]] == ["", "1.9", "", ""]
+    assert [len(text) for text in dark["text"][0]] == [len(text) for text in bright["text"][0]]
+    assert (bright["showscale"], bright["hoverinfo"], layout["showlegend"]) == (
+        False,
+        "skip",
+        False,
+    )
+
+
+def removed(*sizes: float) -> Result:
+    rows = [
+        {"scope": "model", "removed": f"order:{r}", "eval_length": 128, "prior_kl": size}
+        for r, size in enumerate(sizes)
+    ]
+    return Result("loo", {}, {}, tuple({**row, "loo_delta_mse": 1.0} for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"), [((0.7, 1.5), None), ((1e-5, 0.7), "log"), ((0.0, 0.7), None)]
+)
+def test_the_scale_of_removals_is_logarithmic_where_bars_else_vanish(sizes, kind):
+    (figure,) = removal_figures(removed(*sizes))
+    assert figure.layout["yaxis"].get("type") == kind
+    assert figure.switch == "y"
+
+
+def test_an_energy_without_orders_has_no_figure_of_them_and_says_why():
+    """ALiBi is one sector of one order; its ratio to the sector's sum is not defined."""
+    alibi = pjdiag.energy(SAMPLES / "language_alibi")
+    assert [figure.name for figure in energy_figures(alibi)] == [
+        "energy-window",
+        "energy-bucket",
+    ]
+    assert energy_left_out(alibi) == ("no figure by jet order: no sector here has several orders",)
+    full = pjdiag.energy(pjdiag.sample())
+    assert "energy-order" in [figure.name for figure in energy_figures(full)]
+    assert energy_left_out(full) == ()
 
 
 def test_figures_are_json_numbers():
