@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from functools import wraps
@@ -17,6 +18,18 @@ Returned = TypeVar("Returned")
 LARGEST_SEED = 2**63 - 1
 LARGEST_LENGTH = 2**31
 """Tokens; no model has a window of so many."""
+_LARGEST = sys.float_info.max
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number, and neither true nor false.
+
+    >>> is_number(0.5), is_number(True), is_number(float("nan")), is_number(10**400)
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= _LARGEST  # an integer of any length can be written; NaN fails as well
 
 
 def require_path(value: Any, name: str, also: str = "") -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, BinaryIO, NoReturn
 
+from pjdiag.arguments import is_number
 from pjdiag.errors import DataError
 from pjdiag.terms import DIAGNOSTICS, SCOPE_COLUMNS, Scope
 
@@ -142,14 +142,9 @@ def _fits(value: Any, kind: str) -> bool:
         return isinstance(value, bool)
     if kind == "list":
         return isinstance(value, list)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return False
-    if kind == "count":
-        return abs(value) <= LARGEST_COUNT and value == int(value)
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
+    return kind != "count" or (abs(value) <= LARGEST_COUNT and value == int(value))
 
 
 def _check_skipped(entry: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pjdiag.adapters.protocol import Sourced
+from pjdiag.arguments import is_number
 from pjdiag.errors import CheckpointError
 
 DEFAULT_SOURCE = "transformers default"
@@ -67,11 +67,7 @@ class ConfigFields:
         value = found.value
         if value is None:
             return found
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if not is_number(value):
             raise _unusable(found, "a finite number")
         return Sourced(float(value), found.source)
 

@@ -5,12 +5,12 @@ A field that is null counts as absent. A field of the wrong kind is an error, ne
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pjdiag.adapters.protocol import Sourced
+from pjdiag.arguments import is_number
 from pjdiag.checkpoint.text import shown
 from pjdiag.errors import CheckpointError
 
@@ -196,15 +196,9 @@ def read_number(value: Any, place: str, *, zero: bool = False) -> float:
     8.0
     """
     expected = "0 or a positive number" if zero else "a positive number"
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value) or value < 0 or (value == 0 and not zero):
         wrong(place, value, expected)
-    try:
-        number = float(value)
-    except OverflowError:
-        wrong(place, value, expected)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        wrong(place, value, expected)
-    return number
+    return float(value)
 
 
 def read_length(value: Any, place: str) -> int:

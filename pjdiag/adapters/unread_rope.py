@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pjdiag.adapters.rope_config import CONTAINERS, FULL_ATTENTION, RopeDefaults, container
+from pjdiag.arguments import is_number
 from pjdiag.checkpoint.text import shown
 
 THETAS = (
@@ -87,9 +88,6 @@ def _shares(config: Mapping[str, Any], defaults: RopeDefaults) -> Iterator[tuple
 def _differs(stated: Any, used: float | None) -> bool:
     if stated is None:
         return False
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or used is None:
+    if not is_number(stated) or used is None:
         return True
-    try:
-        return not math.isclose(stated, used, rel_tol=1e-9)
-    except OverflowError:  # an integer of any length can be written
-        return True
+    return not math.isclose(stated, used, rel_tol=1e-9)

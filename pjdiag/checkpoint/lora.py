@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pjdiag.arguments import is_number
 from pjdiag.checkpoint.config import read_object
 from pjdiag.checkpoint.dtypes import is_floating
 from pjdiag.checkpoint.source import Checkpoint, Place, TensorHeader
@@ -201,8 +202,8 @@ def _update(
         )
     rank = a.shape[0]
     alpha = _by_module(config.get("alpha_pattern"), module, config.get("lora_alpha"))
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise _refused(f"lora_alpha is {shown(alpha)}; expected a number")
+    if not is_number(alpha):
+        raise _refused(f"lora_alpha is {shown(alpha)}; expected a finite number")
     stated = _by_module(config.get("rank_pattern"), module, config.get("r"))
     if stated != rank:
         raise _refused(f"{shown(module)} has rank {rank}; the config states {shown(stated)}")

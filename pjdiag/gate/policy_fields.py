@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pjdiag.arguments import is_number
 from pjdiag.checkpoint.text import listed, near
 from pjdiag.gate.policy import Origin
 from pjdiag.gate.toml_places import Path as Key
 from pjdiag.gate.toml_places import Places
 
 _LONGEST = 80
-_LARGEST = sys.float_info.max
 
 
 class Fields:
@@ -89,13 +88,6 @@ class Fields:
         if value is not None and not isinstance(value, bool):
             self.fail((*at, name), f"{name} is {said(value)}", "write true or false")
         return value
-
-
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is a finite number, and neither true nor false."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= _LARGEST  # an integer of any length can be written; NaN fails as well
 
 
 def said(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
+from pjdiag.arguments import is_number
 from pjdiag.checkpoint.text import listed, near
 from pjdiag.errors import UsageError
 from pjdiag.gate.baseline import Tolerance, parse_tolerance
@@ -36,7 +37,7 @@ from pjdiag.gate.policy import (
     Settings,
     Suppression,
 )
-from pjdiag.gate.policy_fields import Fields, is_number, said
+from pjdiag.gate.policy_fields import Fields, said
 from pjdiag.gate.toml_places import Path as Key
 from pjdiag.gate.toml_places import Spot
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pjdiag.arguments import is_number
 from pjdiag.errors import UsageError
 from pjdiag.models.config import ModelConfig
 
@@ -134,9 +135,8 @@ class TrainOutcome:
 def _check(
     name: str, value: Any, bound: float, *, whole: bool = False, above: bool = False
 ) -> None:
-    kind = int if whole else (int, float)
-    number = isinstance(value, kind) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < bound or (above and value == bound):
+    number = is_number(value) and (isinstance(value, int) or not whole)
+    if not number or value < bound or (above and value == bound):
         what = "a whole number" if whole else "a finite number"
         limit = "above" if above else "of at least"
         raise UsageError(f"{name} is {value!r}; expected {what} {limit} {bound:g}")

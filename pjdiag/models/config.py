@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pjdiag.arguments import is_number
 from pjdiag.errors import CheckpointError, UsageError
 from pjdiag.models.methods import METHODS, Method
 from pjdiag.position.parameters import SlopeForm
@@ -202,8 +203,7 @@ def _brief(value: Any) -> str:
 
 
 def _check_range(name: str, value: Any, low: float, high: float, *, above: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (low < value if above else low <= value) or not value < high:
+    if not is_number(value) or not (low < value if above else low <= value) or not value < high:
         bound = "above" if above else "at least"
         limit = f" and below {high:g}" if high < math.inf else " and finite"
         raise UsageError(f"{name} is {_brief(value)}; expected {bound} {low:g}{limit}")

@@ -41,6 +41,7 @@ def test_the_first_name_that_is_stated_counts() -> None:
         ("whole", False, "a whole number"),
         ("number", math.nan, "a finite number"),
         ("number", math.inf, "a finite number"),
+        ("number", 10**400, "a finite number"),
         ("number", True, "a finite number"),
         ("number", [1.0], "a finite number"),
         ("flag", "yes", "true or false"),

@@ -186,6 +186,8 @@ def test_an_adapter_alone_names_its_base_and_what_to_do(tmp_path: Path, as_file:
         ({"layer_replication": [[0, 1]]}, "repeats layers"),
         ({"init_lora_weights": "pissa_niter_4"}, "pissa_niter_4"),
         ({"lora_alpha": "much"}, "lora_alpha is 'much'"),
+        ({"lora_alpha": 10**400}, "expected a finite number"),
+        ({"alpha_pattern": {".*": 10**400}}, "expected a finite number"),
         ({"r": 3}, "has rank 2; the config states '3'"),
         ({"alpha_pattern": {"(": 3}}, "pattern"),
     ],

@@ -41,6 +41,7 @@ def test_without_warm_up_it_starts_near_the_peak() -> None:
         ({"learning_rate": 0.0}, "learning_rate is 0.0; expected a finite number above 0"),
         ({"position_learning_rate": float("nan")}, "position_learning_rate is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
+        ({"learning_rate": 10**400}, "expected a finite number above 0"),
         ({"gradient_clip": 0}, "gradient_clip is 0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1; expected a finite number of at least 0"),
         ({"final_rate": True}, "final_rate is True"),

@@ -49,6 +49,7 @@ RESEARCH: dict[str, Any] = {
         ({"dropout": float("nan")}, "dropout is nan"),
         ({"rope_base": 1.0}, "rope_base is 1.0; expected above 1 and finite"),
         ({"rope_base": float("inf")}, "rope_base is inf"),
+        ({"rope_base": 10**400}, "rope_base is enormous; expected above 1 and finite"),
         ({"init_affine_slope": 0.0}, "init_affine_slope is 0.0"),
         ({"rho": "log"}, "rho is 'log'; expected one of linear, lightcone"),
         ({"slope_form": "exp"}, "slope_form is 'exp'; expected one of softplus, signed"),
