@@ -122,7 +122,7 @@ def shortened(value: float | None, digits: int = DIGITS) -> float | None:
     return float(f"{float(value):.{digits}g}")
 
 
-FRACTIONS = ("accuracy", "evenness", "recovered", "share", "top1", "within_64")
+FRACTIONS = ("accuracy", "evenness", "gate", "recovered", "share", "top1", "within_64")
 """Figures, or their last words, that lie between 0 and 1."""
 
 

@@ -18,6 +18,7 @@ from pjdiag.lab.experiments.base import (
     mean_row,
     row,
 )
+from pjdiag.lab.experiments.run_claims import spread
 from pjdiag.lab.experiments.stability_runs import (
     BUCKET,
     DECIDED,
@@ -152,10 +153,7 @@ def _in_trained(rows: Sequence[Row]) -> Finding:
     )
     for title, values in (("lc_affine", alone), ("full", both)):
         if values:
-            text += (
-                f"; hard-negative accuracy at 128-256 L, {title}: "
-                f"{min(values):.2f} to {max(values):.2f}"
-            )
+            text += f"; hard-negative accuracy at 128-256 L, {title}: {spread(values)}"
     if not alone:
         return Finding(text, None)
     return Finding(text, worst <= BOUND and max(alone) <= LOST)
