@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Never
 
 from pjdiag.diagnostics.survey import NEEDS_DATA, ON_DATA, Survey
 from pjdiag.diagnostics.survey_loo import LOO_ON_DATA
@@ -43,7 +44,7 @@ class Section:
     """Why there is nothing to show."""
 
 
-def _nothing(result: Result) -> tuple[str, ...]:
+def _nothing(result: Result) -> tuple[Never, ...]:
     del result
     return ()
 
