@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pjdiag.render.html.notebook import fragment
 from pjdiag.render.sentences import headline
-from pjdiag.render.sentences.model_loo import MEASURABLE
+from pjdiag.render.sentences._removals import removal_words
 from pjdiag.render.tables import SCREEN_LINES, Table
 from pjdiag.render.views import view
+from pjdiag.render.views.model_loo import MEASURABLE
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 from tests.render.results import result, row, scope
@@ -192,3 +194,20 @@ def test_the_loss_that_the_changes_are_of_is_under_the_table() -> None:
     assert table.note.startswith("with every part the loss is 3.12; in nats per token")
     without = view(made({"order:1": COSTLY}), Scope.MODEL, False)[0]
     assert without.note.startswith("in nats per token")
+
+
+@pytest.mark.parametrize("top", ["order:0", "fj:1", "lc:2", "sector:affine"])
+def test_the_tables_have_the_removal_that_the_headline_names(top: str) -> None:
+    """Of several heads alone each has a line, and one sector's orders have no column else."""
+    names = ("order:0", "order:1", "fj:0", "fj:1", "lc:1", "lc:2", "sector:fj", "sector:affine")
+    figures = {name: COSTLY if name == top else IDLE for name in names}
+    found = made(figures, layers=8)
+    layers = replace(found, rows=tuple(r for r in found.rows if r["scope"] == "layer"))
+    (table,) = view(layers, Scope.LAYER, False)
+    assert len(table.lines) == 8
+    words = removal_words(top)
+    assert f"Layer 0: removing {words} costs 0.0310 nats" in headline(layers)
+    titles = [header.title.replace("\n", ":") for header in table.headers]
+    assert texts(table)[0][titles.index(top)] == "0.0310"
+    singles = {name for name in names if name.startswith(("fj:", "lc:"))}
+    assert singles & set(titles) == {top} & singles

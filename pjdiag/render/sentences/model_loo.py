@@ -9,13 +9,9 @@ from pjdiag.render.places import Place
 from pjdiag.render.sentences._common import about
 from pjdiag.render.sentences._removals import removal_words
 from pjdiag.render.text import listed
+from pjdiag.render.views.model_loo import SINGLE, idle, leading
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
-
-MEASURABLE = 1e-4
-"""Nats a token. A smaller change of the loss counts as nothing measurable, whatever its interval:
-it is a part in ten thousand of the perplexity."""
-SINGLE = ("fj:", "lc:")
 
 
 def headline(result: Result) -> str:
@@ -35,11 +31,9 @@ def sentence(unit: str, place: Place) -> str:
     known = [row for row in rows if row["loo_delta_nll"] is not None]
     if not known:
         return _attention(rows, where, at)
-    seen = [row for row in known if not _idle(row)]
-    if not seen and len(known) > 1:
+    top = leading(rows)
+    if top is None or (idle(top) and len(known) > 1):
         return _nothing(known, where, unit, at)
-    costly = [row for row in seen if row["loo_delta_nll"] > 0]
-    top = max(costly or seen or known, key=lambda row: abs(row["loo_delta_nll"]))
     text = f"removing {removal_words(top['removed'])}{where} {_cost(top, unit, at)}"
     return "; ".join([text, *_without_effect(known)]) if len(known) > 1 else text
 
@@ -55,7 +49,7 @@ def _nothing(known: list[Row], where: str, unit: str, at: str) -> str:
 
 def _without_effect(known: list[Row]) -> list[str]:
     """Orders, sectors and bands, but not one sector's orders, which the whole order covers."""
-    small = [str(row["removed"]) for row in known if _idle(row)]
+    small = [str(row["removed"]) for row in known if idle(row)]
     words = _merged([removal_words(name) for name in small if not name.startswith(SINGLE)])
     return [f"nothing measurable: {listed(words)}"] if words else []
 
@@ -76,19 +70,11 @@ def _merged(names: list[str]) -> list[str]:
     return [words, *others]
 
 
-def _idle(row: Row) -> bool:
-    """Whether the change is none, as far as the windows tell."""
-    low, high = row["ci_low"], row["ci_high"]
-    if abs(row["loo_delta_nll"]) < MEASURABLE:
-        return True
-    return low is not None and low <= 0 <= high
-
-
 def _cost(row: Row, unit: str, at: str) -> str:
     delta, control = row["loo_delta_nll"], row["control_delta_nll"]
     verb, size = ("costs", delta) if delta >= 0 else ("changes the loss by", delta)
     text = f"{verb} {numbers.figure(size)} nats per {unit}{_interval(row)} {at}"
-    if _idle(row):
+    if idle(row):
         return f"{text}: nothing measurable"
     if control is None:
         return text

@@ -13,6 +13,11 @@ from pjdiag.terms import Scope
 ROUNDING = 1e-6
 """Nats: what float32 makes of a mean loss."""
 TINY = "1e-6"
+MEASURABLE = 1e-4
+"""Nats a token. A smaller change of the loss counts as nothing measurable, whatever its interval:
+it is a part in ten thousand of the perplexity."""
+SINGLE = ("fj:", "lc:")
+"""Removals of one sector's order, which the whole order covers."""
 FEW = 4
 """Removals that a line per scope can hold in full."""
 
@@ -20,6 +25,30 @@ FEW = 4
 def of_a_model(result: Result) -> bool:
     """Whether the rows are those of a running model."""
     return "queries" in result.provenance
+
+
+def idle(row: Row) -> bool:
+    """Whether the change of the loss is none, as far as the windows tell."""
+    low, high = row["ci_low"], row["ci_high"]
+    if abs(row["loo_delta_nll"]) < MEASURABLE:
+        return True
+    return low is not None and low <= 0 <= high
+
+
+def leading(rows: Sequence[Row]) -> Row | None:
+    """The removal to name first, at the longest length: what costs most, as far as any does.
+
+    Without a loss, what moves attention most; None where there is no figure at all.
+    """
+    length = max(row["eval_length"] for row in rows)
+    rows = [row for row in rows if row["eval_length"] == length]
+    known = [row for row in rows if row["loo_delta_nll"] is not None]
+    if not known:
+        moved = [row for row in rows if row["attention_kl"] is not None]
+        return max(moved, key=lambda row: row["attention_kl"], default=None)
+    seen = [row for row in known if not idle(row)]
+    costly = [row for row in seen if row["loo_delta_nll"] > 0]
+    return max(costly or seen or known, key=lambda row: abs(row["loo_delta_nll"]))
 
 
 def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
@@ -32,7 +61,11 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     unit = str(result.provenance.get("unit") or "token")
     return [
         _loss_table(detailed, unit, result) if losses else _attention_table(detailed),
-        _scope_table(compact, "loo_delta_nll" if losses else "attention_kl"),
+        _scope_table(
+            compact,
+            "loo_delta_nll" if losses else "attention_kl",
+            None if detailed else leading(found[0].rows),
+        ),
     ]
 
 
@@ -88,10 +121,12 @@ def _attention_table(found: Sequence[Place]) -> Table:
     return Table(_title(lengths, "attention"), headers, tuple(lines), "in nats, on sampled queries")
 
 
-def _scope_table(found: Sequence[Place], name: str) -> Table:
+def _scope_table(found: Sequence[Place], name: str, named: Row | None) -> Table:
+    """A line for each place; ``named`` is what the headline names, which has a column."""
     removals = list(dict.fromkeys(str(row["removed"]) for place in found for row in place.rows))
     if len(removals) > FEW:
-        removals = [removed for removed in removals if not removed.startswith(("fj:", "lc:"))]
+        kept = None if named is None else named["removed"]
+        removals = [each for each in removals if each == kept or not each.startswith(SINGLE)]
     length = max(_lengths(found), default=0)
     headers = (
         Header("scope", key=True),
