@@ -159,7 +159,7 @@ def _identity(
         "survey": tool_version(),
         "checkpoint": identity_of(reading.checkpoint),
         "train_length": reading.train_length.value,
-        "data": None if data is None else read_bytes(data).digest,
+        "data": None if data is None else [os.fspath(data), read_bytes(data).digest],
         "lengths": lengths,
         "decision": decision,
         "seed": seed,

@@ -10,7 +10,7 @@ import pytest
 import pjdiag
 from pjdiag.diagnostics.ledger import Interrupted, Ledger
 from pjdiag.diagnostics.progress import no_progress
-from pjdiag.errors import DataError
+from pjdiag.errors import DataError, UsageError
 from pjdiag.render.html.page import report_page
 from pjdiag.report_api import surveyed
 from pjdiag.results import Result
@@ -69,3 +69,12 @@ def test_damage_to_the_parts_of_an_unfinished_part_is_noticed(text: Path) -> Non
     inner["figures"].clear()
     with pytest.raises(DataError, match="changed since it was written"):
         Ledger(Result.from_dict(found))
+
+
+def test_the_same_text_under_another_name_is_another_run(text: Path) -> None:
+    """The page names its text; no diagnostic is left out because its own parts name another."""
+    found = stopped(text, 7.3 / (PARTS + 1))
+    other = text.with_name("other.txt")
+    other.write_bytes(text.read_bytes())
+    with pytest.raises(UsageError, match="another run: data differ"):
+        page(other, Ledger(found))
