@@ -191,7 +191,7 @@ def _kept(name: str) -> Result | None:
 
 
 def _command(name: str) -> str:
-    return f"pjdiag reproduce {name} -o docs/evidence/{name}.json"
+    return f"{experiment(name).claims[0].command} -o docs/evidence/{name}.json"
 
 
 def _table(table: Table) -> list[str]:
