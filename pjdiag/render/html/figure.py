@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -167,9 +167,14 @@ def heat(
         "height": max(240, min(760, 130 + 26 * len(down))),
         "showlegend": False,
     }
-    fits = len(across) <= 8 and len(down) <= 16
     write = numbers.percent if share else partial(numbers.figure, digits=2)
-    return (_labelled(trace, write) if fits else (trace,)), layout
+    if len(across) > 8 or len(down) > 16:  # they do not fit
+        return (trace,), layout
+    written = [  # of the values themselves: rounded, all but the whole is the whole
+        ["" if z is None else write(cells[row, each]) for each, z in zip(across, own, strict=True)]
+        for row, own in zip(down, values, strict=True)
+    ]
+    return _labelled(trace, written), layout
 
 
 def _range(values: list[list[Any]]) -> tuple[float, float]:
@@ -179,8 +184,8 @@ def _range(values: list[list[Any]]) -> tuple[float, float]:
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
-def _labelled(trace: Trace, write: Callable[[Any], str]) -> tuple[Trace, ...]:
-    """The map with its figures, each in the ink that its cell asks for.
+def _labelled(trace: Trace, written: list[list[str]]) -> tuple[Trace, ...]:
+    """The map with its figures ``written``, each in the ink that its cell asks for.
 
     A map's labels have one colour, so that those in black are those of a second map, which
     consists of their cells alone. Both have a label in every cell, of the same length, since their
@@ -194,8 +199,8 @@ def _labelled(trace: Trace, write: Callable[[Any], str]) -> tuple[Trace, ...]:
 
     def texts(colour: str) -> list[list[str]]:
         return [
-            [_label(value, write, shown == colour) for value, shown in zip(row, own, strict=True)]
-            for row, own in zip(trace["z"], inks, strict=True)
+            [_label(text, shown == colour) for text, shown in zip(row, own, strict=True)]
+            for row, own in zip(written, inks, strict=True)
         ]
 
     def labels(colour: str) -> Trace:
@@ -212,9 +217,8 @@ def _labelled(trace: Trace, write: Callable[[Any], str]) -> tuple[Trace, ...]:
     return {**trace, **labels(WHITE)}, over
 
 
-def _label(value: Any, write: Callable[[Any], str], shown: bool) -> str:
+def _label(written: str, shown: bool) -> str:
     """A figure as a cell shows it, or as much without width; nothing where there is none."""
-    written = "" if value is None else write(value)
     return written if shown else UNSEEN * len(written)
 
 

@@ -55,3 +55,10 @@ def test_each_label_of_a_map_has_the_ink_of_its_cell() -> None:
     }
     assert len(seen) == len(shares)
     assert min(contrast(rgb(seen[at]), shade(value)) for at, value in shares.items()) >= 4.5
+
+
+def test_a_label_is_of_the_value_itself() -> None:
+    """Rounded to the digits that a figure keeps, all but the whole would be the whole."""
+    traces, _ = heat({(0, 0): 1 - 1e-7, (0, 1): 1.0, (1, 0): None}, unit="share", share=True)
+    shown = {text.strip(UNSEEN) for trace in traces for row in trace["text"] for text in row}
+    assert shown - {""} == {">99.9%", "100%"}
