@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from pjdiag.lab.experiments.registry import available, experiment
+from pjdiag.lab.words import duration
 from pjdiag.render.tables import Table
 from pjdiag.render.views.reproduce import crossed_table, figure_table, over_seeds
 from pjdiag.results import Result
@@ -156,7 +157,7 @@ def _evidence(what: str) -> str:
         [
             *_table(table),
             "",
-            f"`{_command(name)}`: {about['minutes']:g} minutes of processor time{seeds}; all "
+            f"`{_command(name)}`: {duration(about['minutes'])} of processor time{seeds}; all "
             f"{len(result.rows):,} figures are in [{name}.json](evidence/{name}.json).",
         ]
     )

@@ -153,6 +153,22 @@ def test_a_report_says_what_is_missing_before_it_reads_anything(site, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("suffix", "package"), [("html", "plotly"), ("parquet", "pyarrow")])
+@pytest.mark.parametrize("command", ["nll", "kernel", "loo", "probe"])
+def test_a_long_run_says_what_its_output_needs_before_it_reads_anything(
+    site, checkpoint, tmp_path, command, suffix, package
+):
+    """Torch is not there either, and nothing is said of it: the outputs are looked at first."""
+    options = ["--in-model"] if command == "probe" else ["--data", str(checkpoint)]
+    path = tmp_path / f"a.{suffix}"
+    done = isolated.run(site, ["-m", "pjdiag", command, str(checkpoint), *options, "-o", str(path)])
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"needs {package}" in line
+    assert line.endswith(f"Next: {pip_install(package)}")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_doctor_names_what_is_missing(site):
     done = isolated.run(site, ["-m", "pjdiag", "doctor", "--json"])
     found = {entry["item"]: entry["found"] for entry in json.loads(done.stdout)}

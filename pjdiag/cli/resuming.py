@@ -38,10 +38,14 @@ def resumable(
     ``.partial.json``; without one it is ``pjdiag-DIAGNOSTIC.partial.json`` in the working folder.
     With ``resume`` the run goes on from there, and the file is removed once the run is done.
     ``smaller`` is what to do where the first part was too long to keep anything. ``beside`` is
-    the file to write, of a command whose ``-o`` names one only.
+    the file to write, of a command whose ``-o`` names one only. Raises MissingDependencyError,
+    before anything is measured, where a package is not there that an output needs.
     """
     from pjdiag.diagnostics.ledger import Interrupted
+    from pjdiag.render.output import parse_specs, require_writers
 
+    if beside is None:
+        require_writers(parse_specs(common.output or []))
     path = _partial_path(common, diagnostic, beside)
     ledger = _earlier(path, resume, quiet=common.quiet)
     with _terminable() as stopped_by:

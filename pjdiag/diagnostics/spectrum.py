@@ -38,7 +38,9 @@ from pjdiag.terms import Mechanism
 if TYPE_CHECKING:
     from pjdiag.diagnostics.channel_norms import ChannelNorms, DataNorms
 
-BIAS_ONLY = "its positions enter through a bias, which has no frequencies"
+BIAS_ONLY = (
+    "its positions enter through a bias, which has no frequencies; `pjdiag energy` measures it"
+)
 ABSOLUTE = (
     "its positions are added to the residual stream, which has no frequencies; what the heads do "
     "with the lag: `pjdiag kernel --data`"

@@ -85,6 +85,25 @@ def parse_specs(specs: Sequence[str], *, checks: bool = False) -> list[OutputSpe
     return parsed
 
 
+def require_writers(specs: Sequence[OutputSpec]) -> None:
+    """Raises MissingDependencyError where a package is not installed that ``specs`` need.
+
+    For long runs, to be told before; imports none of them. HTML needs plotly for its figures.
+    """
+    from importlib.util import find_spec
+
+    formats = {spec.format for spec in specs}
+    if Format.HTML in formats:
+        from pjdiag.render.html.shell import require_plotly
+
+        require_plotly()
+    for name in ("pyarrow", "pandas") if Format.PARQUET in formats else ():
+        if find_spec(name) is None:
+            raise MissingDependencyError(
+                f"Parquet needs {name}, which is not installed", pip_install(name)
+            )
+
+
 def emit(
     result: Result,
     specs: Sequence[OutputSpec],

@@ -71,6 +71,15 @@ def test_a_bias_without_a_part_is_told_of_energy(capsys, tmp_path, text):
     assert next_words(ran.out)[0] == "energy"
 
 
+@pytest.mark.parametrize("method", ["affine", "full"])
+def test_a_bias_without_frequencies_is_told_of_energy(capsys, tmp_path, method):
+    path = runnable(tmp_path / "m.safetensors", method)
+    ran = run(capsys, "spectrum", path)
+    assert ran.code == 3
+    assert next_words(ran.out) == ["energy", str(path)]
+    assert run(capsys, *next_words(ran.out)).code == 0
+
+
 @pytest.mark.parametrize("command", ["kernel", "verify", "inspect"])
 def test_what_is_next_of_pope_has_its_mass(capsys, tmp_path, text, command):
     path = runnable(tmp_path / "m.safetensors", "pope")

@@ -32,7 +32,7 @@ def test_the_shipped_sample_reads_its_held_out_excerpt(capsys: Any) -> None:
     assert "Where attention looks" not in ran.out
     assert "held-out excerpt of language_full" in ran.err
     assert "shipped sample" in ran.err
-    assert "Next: pjdiag stability" in ran.out + ran.err
+    assert "Next: pjdiag loo" in ran.out + ran.err
     assert run(capsys, "nll", *SHORT, "--quiet").err == ""
 
 

@@ -226,7 +226,7 @@ def test_a_bias_has_no_frequencies(tmp_path):
     result = pjdiag.spectrum(full_native(tmp_path / "m.safetensors"))
     assert result.rows == ()
     assert {entry.reason for entry in result.skipped} == {
-        "its positions enter through a bias, which has no frequencies"
+        "its positions enter through a bias, which has no frequencies; `pjdiag energy` measures it"
     }
 
 

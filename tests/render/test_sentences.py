@@ -286,7 +286,7 @@ def test_a_diagnostic_without_a_sentence_is_a_clear_error() -> None:
         (EVERY_RESULT["energy"], "pjdiag probe runs/model.safetensors --length 32768"),
         (EVERY_RESULT["probe"], "pjdiag mass runs/model.safetensors --by head"),
         (EVERY_RESULT["verify"], "pjdiag mass runs/model.safetensors"),
-        (EVERY_RESULT["nll"], "pjdiag stability runs/model.safetensors --length 32768"),
+        (EVERY_RESULT["nll"], "pjdiag loo runs/model.safetensors --data FILE"),
         (
             energy_result({"affine": [1.0]}, windows=(128,)),
             "pjdiag mass runs/model.safetensors --by head",

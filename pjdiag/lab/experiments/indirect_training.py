@@ -17,6 +17,7 @@ from pjdiag.lab.native import write_atomically
 from pjdiag.lab.recipe import ProgressCallback, TrainOutcome, TrainRecipe
 from pjdiag.lab.run_state import STATE_NAME, RunState
 from pjdiag.lab.task import MODEL_NAME, Task, run_task
+from pjdiag.lab.words import duration
 from pjdiag.models.causal_lm import CausalLM
 from pjdiag.models.config import ModelConfig
 
@@ -235,7 +236,7 @@ def card_markdown(values: Mapping[str, Any]) -> str:
         "## Recipe",
         "",
         f"AdamW, {recipe['steps']:,} steps of {recipe['batch_size']} problems, seed "
-        f"{recipe['seed']}; {values['minutes']:.1f} minutes on a CPU "
+        f"{recipe['seed']}; {duration(values['minutes'])} on a CPU "
         f"({', '.join(f'{name} {number}' for name, number in values['made_with'].items())}). "
         "Task size, steps and rates were fixed before the first run.",
         "",

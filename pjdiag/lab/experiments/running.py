@@ -13,6 +13,7 @@ from pjdiag.errors import PjdiagError
 from pjdiag.lab.experiments.base import Experiment, Parts, Setting, outcome
 from pjdiag.lab.experiments.registry import experiment
 from pjdiag.lab.native import write_atomically
+from pjdiag.lab.words import duration
 from pjdiag.results import Result, Row
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run_one(chosen: Experiment, setting: Setting) -> tuple[Experiment, list[Row]
     setting.report(f"{chosen.name}: {chosen.question}")
     rows = chosen.run(setting, parts)
     minutes = parts.seconds / 60
-    setting.report(f"{chosen.name}: done, {minutes:.1f} minutes of processor time")
+    setting.report(f"{chosen.name}: done, {duration(minutes)} of processor time")
     return chosen, rows, minutes
 
 

@@ -108,7 +108,7 @@ def _next_words(result: Result) -> list[str]:
         plain = result.select(mechanism=Mechanism.LEARNED_ABSOLUTE.value)
         return ["pjdiag", "inspect"] if plain else _mass(result)
     if result.diagnostic == "nll":
-        return ["pjdiag", "stability", *_length(result)]
+        return ["pjdiag", "loo", "--data FILE"]
     if result.provenance.get("in_model"):
         return _after_in_model(result)
     jets = any(row.get("sector") != Sector.AFFINE.value for row in result.rows)

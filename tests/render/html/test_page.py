@@ -192,7 +192,7 @@ def test_json_cannot_end_its_script():
 
 def test_a_section_without_figures_says_why_and_names_no_command_that_would_not_help():
     text = " ".join("".join(Elements(page()).text).split())
-    assert "Nothing to show: its positions enter through a bias, which has no frequencies." in text
+    assert "Nothing to show: its positions enter through a bias, which has no frequencies; " in text
     assert "With a text: pjdiag nll" in text
     assert "pjdiag spectrum" not in text
 
