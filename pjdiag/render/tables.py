@@ -51,7 +51,9 @@ class Table:
     hidden: int = 0
     """Lines left out to fit one screen."""
     last: int = 0
-    """Lines at the end, such as a total, that stay where others are left out."""
+    """Lines at the end, such as a total, that stay where others are left out; as many as the table
+    has, and it stays whole.
+    """
 
     @property
     def left_out(self) -> str:
@@ -92,7 +94,9 @@ def shorten(tables: Sequence[Table], limit: int = SCREEN_LINES) -> list[Table]:
     left, waiting = limit, sorted(room, key=lambda index: len(tables[index].lines))
     while waiting:
         index = waiting.pop(0)
-        room[index] = min(len(tables[index].lines), max(1, left // (len(waiting) + 1)))
+        room[index] = min(
+            len(tables[index].lines), max(1, tables[index].last, left // (len(waiting) + 1))
+        )
         left -= room[index]
     return [_cut(table, room[index]) for index, table in enumerate(tables)]
 

@@ -57,37 +57,48 @@ def test_after_a_quick_run_comes_the_full_one():
 
 
 def test_claims_stand_beside_what_the_papers_say():
-    claims, _ = view(reproduce_result(), Scope.MODEL, False)
+    claims, *_ = view(reproduce_result(), Scope.MODEL, False)
     assert [[cell.text for cell in line] for line in claims.lines] == [
         ["affine is largest", "affine first", "0.84 against 0.12", "yes"],
         ["order 2 matters", "affine first", "0.84 against 0.12", "no"],
     ]
     assert claims.note == ""
-    quick, _ = view(reproduce_result(quick=True), Scope.MODEL, False)
+    quick, *_ = view(reproduce_result(quick=True), Scope.MODEL, False)
     assert quick.note == "a quick run is no evidence"
 
 
+def test_no_claim_is_left_out_for_the_figures():
+    many = [claim(f"claim {number}", True) for number in range(30)]
+    first, *rest = page(reproduce_result(None, *many), Scope.MODEL, False).tables
+    assert (len(first.lines), first.hidden) == (30, 0)
+    assert all(table.lines for table in rest)
+
+
 def test_figures_over_the_seeds_come_first_and_each_seed_with_all_rows():
-    _, summed = view(reproduce_result(), Scope.MODEL, False)
-    _, whole = view(reproduce_result(), Scope.MODEL, True)
+    _, summed, *_ = view(reproduce_result(), Scope.MODEL, False)
+    _, whole, *_ = view(reproduce_result(), Scope.MODEL, True)
     titles = [" ".join(header.title.split()) for header in summed.headers]
-    assert titles == [
-        "subject",
-        "variant",
-        "part",
-        "tokens",
-        "nll (nats per byte)",
-        "loo delta nll",
-    ]
-    assert len(summed.lines) == 8
-    assert len(whole.lines) == 4 * 8
+    assert titles == ["subject", "variant", "tokens", "nll (nats per byte)"]
+    assert len(summed.lines) == 4
+    assert len(whole.lines) == 4 * 4
     assert [cell.text for cell in summed.lines[0]] == [
         "wikitext2",
         "full",
-        "",
         "128",
         "1.600 [1.500, 1.700]",
-        "",
+    ]
+
+
+def test_figures_of_the_same_things_share_a_table_and_others_have_their_own():
+    of = [("nll", None), ("loo_delta_nll", "order:2"), ("control_delta_nll", "order:2")]
+    of += [("sector_share", "sector:lc"), ("mean_order", "fj+lc")]
+    rows = tuple(figure("a", name, 0.5, variant="full", part=part) for name, part in of)
+    found = view(Result("reproduce", {}, {}, rows), Scope.MODEL, True)
+    assert [table.title for table in found] == [
+        "X: nll",
+        "X: loo delta nll, control delta nll",
+        "X: sector share",
+        "X: mean order",
     ]
 
 
@@ -154,14 +165,30 @@ def test_figures_of_one_thing_share_a_line():
 
 def test_each_measured_thing_is_drawn_over_its_lengths_or_parts():
     by_name = {figure.name: figure for figure in figures_of(reproduce_result())}
-    assert set(by_name) == {"language-nll", "language-loo_delta_nll"}
-    loss, removal = by_name["language-nll"], by_name["language-loo_delta_nll"]
+    assert set(by_name) == {
+        "language-nll",
+        "language-loo_delta_nll-sector",
+        "language-loo_delta_nll-order",
+    }
+    loss, removal = by_name["language-nll"], by_name["language-loo_delta_nll-sector"]
     assert [trace["x"] for trace in loss.traces] == [[128, 32768]] * 2
     assert loss.traces[0]["error_y"]["array"] == pytest.approx([0.1, 0.1])
     assert loss.layout["xaxis"]["type"] == "log"
-    assert [trace["x"] for trace in removal.traces] == [["sector:affine", "order:2"]] * 2
+    assert [trace["x"] for trace in removal.traces] == [["wikitext2"]] * 2
     assert {trace["type"] for trace in removal.traces} == {"bar"}
     assert "from 1.60 (wikitext2, full) to 2.40 (wikitext2, rope)" in loss.caption
+
+
+def test_too_many_traces_for_one_figure_are_drawn_by_subject():
+    rows = tuple(
+        figure(subject, "nll", 1.0 + n, variant=f"v{n}", eval_length=length)
+        for subject in ("a", "b")
+        for n in range(MOST_TRACES - 1)
+        for length in (128, 256)
+    )
+    drawn = figures_of(Result("reproduce", {}, {}, rows))
+    assert [figure.title for figure in drawn] == ["Nll, a, x", "Nll, b, x"]
+    assert [len(figure.traces) for figure in drawn] == [MOST_TRACES - 1] * 2
 
 
 def test_values_far_apart_are_drawn_over_a_logarithmic_axis():

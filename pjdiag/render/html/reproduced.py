@@ -7,6 +7,7 @@ from typing import Any
 
 from pjdiag.render import numbers
 from pjdiag.render.html.figure import Figure, Trace, axes, bars, line, rounded, table
+from pjdiag.render.views.reproduce import over_seeds, part_kind
 from pjdiag.results import Result, Row
 
 COLUMNS = ("subject", "variant", "part", "seed", "eval_length", "value", "ci_low", "ci_high", "n")
@@ -18,21 +19,30 @@ LOWEST = -1.0
 
 
 def experiment_figures(result: Result) -> Iterator[Figure]:
-    """A figure for each measured thing of each experiment: over length, or over subjects."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in result.rows:
+    """A figure for each measured thing of each experiment, and for each kind of part: over length,
+    or over subjects.
+    """
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in over_seeds(result.rows):
         if row["value"] is not None and row["layer"] is None:
-            groups.setdefault((str(row["experiment"]), str(row["figure"])), []).append(row)
-    for (experiment, figure), rows in groups.items():
-        yield _figure(experiment, figure, _over_seeds(rows))
+            name = (str(row["experiment"]), str(row["figure"]), part_kind(row["part"]))
+            groups.setdefault(name, []).append(row)
+    for (experiment, figure, kind), rows in groups.items():
+        for subject, own in _parted(rows):
+            yield _figure(experiment, figure, " ".join(filter(None, (kind, subject))), own)
 
 
-def _over_seeds(rows: Sequence[Row]) -> list[Row]:
-    """Those over all seeds, where there are any."""
-    return [row for row in rows if row["seed"] is None] or list(rows)
+def _parted(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """The rows by subject where all in one figure would be too many lines."""
+    things = {(row["variant"], row["subject"], row["part"]) for row in rows}
+    if len(things) <= MOST_TRACES or len({row["eval_length"] for row in rows}) < 2:
+        yield "", rows
+        return
+    for subject in dict.fromkeys(str(row["subject"]) for row in rows):
+        yield subject, [row for row in rows if row["subject"] == subject]
 
 
-def _figure(experiment: str, figure: str, rows: list[Row]) -> Figure:
+def _figure(experiment: str, figure: str, of: str, rows: list[Row]) -> Figure:
     lengths = sorted({row["eval_length"] for row in rows if row["eval_length"] is not None})
     by_length = len(lengths) > 1
     title = figure.replace("_", " ")
@@ -57,8 +67,8 @@ def _figure(experiment: str, figure: str, rows: list[Row]) -> Figure:
     if left_out:
         caption += f" {left_out} more are in the table only."
     return Figure(
-        f"{experiment}-{figure}",
-        f"{title.capitalize()}, {experiment}",
+        "-".join(filter(None, (experiment, figure, of.replace(" ", "-")))),
+        ", ".join(filter(None, (title.capitalize(), of, experiment))),
         caption,
         tuple(_trace(draw, index, name, own, x_of) for index, (name, own) in enumerate(drawn)),
         layout,

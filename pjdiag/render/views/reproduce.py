@@ -19,6 +19,7 @@ OPTIONAL = (
     ("head", "head", True),
 )
 """Title, column, and whether it is a number; shown where any row has one."""
+_KEYS = ("subject", *(column for _, column, _ in OPTIONAL))
 DIGITS = 4
 NOTE = "in brackets: 95% intervals, where they have a width"
 
@@ -30,8 +31,32 @@ def tables(result: Result, by: Scope, all_rows: bool) -> list[Table]:
     for name in dict.fromkeys(row["experiment"] for row in result.rows):
         rows = result.select(experiment=name)
         whole = [row for row in over_seeds(rows) if row["layer"] is None]
-        found.append(figure_table(str(name), rows if all_rows or not whole else whole))
+        found += _by_figures(str(name), rows if all_rows or not whole else whole)
     return found
+
+
+def _by_figures(name: str, rows: Sequence[Row]) -> list[Table]:
+    """A table for the figures that are measured of the same things; one of all would be mostly
+    blank.
+    """
+    of: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        of.setdefault((part_kind(row["part"]), str(row["figure"])), []).append(row)
+    groups: dict[tuple[str, frozenset[tuple[object, ...]]], list[Row]] = {}
+    for (kind, _), own in of.items():
+        things = frozenset(tuple(row[key] for key in _KEYS) for row in own)
+        groups.setdefault((kind, things), []).extend(own)
+    return [figure_table(name, own) for own in groups.values()]
+
+
+def part_kind(part: object) -> str:
+    """What kind of part a row is of; empty of a whole.
+
+    >>> part_kind("order:1+order:2"), part_kind(None)
+    ('order', '')
+    """
+    kind, colon, _ = str(part).partition(":")
+    return kind if colon else ""
 
 
 _SAME = ("experiment", "subject", "variant", "part", "eval_length", "figure", "layer", "head")
@@ -72,7 +97,8 @@ def _claims(result: Result) -> Table:
         for claim in result.provenance.get("claims") or ()
     )
     quick = bool(result.provenance.get("quick"))
-    return Table("Claims", headers, lines, "a quick run is no evidence" if quick else "")
+    note = "a quick run is no evidence" if quick else ""
+    return Table("Claims", headers, lines, note, last=len(lines))
 
 
 def figure_table(name: str, rows: Sequence[Row]) -> Table:
@@ -98,7 +124,8 @@ def figure_table(name: str, rows: Sequence[Row]) -> Table:
         for key, found in lines.items()
     )
     bounded = any(row["ci_low"] is not None for row in rows)
-    return Table(f"Figures of {name}", headers, made, NOTE if bounded else "")
+    said = ", ".join(figure.replace("_", " ") for figure in figures)
+    return Table(f"{name.capitalize()}: {said}", headers, made, NOTE if bounded else "")
 
 
 def crossed_table(name: str, rows: Sequence[Row], across: str, shown: str = "value") -> Table:
