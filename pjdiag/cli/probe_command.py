@@ -10,7 +10,7 @@ from pjdiag.cli.announcing import announce
 from pjdiag.cli.options import Common, Lengths, Variants, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
 from pjdiag.cli.resuming import Resume, resumable
-from pjdiag.cli.running import print_table, run
+from pjdiag.cli.running import print_variants, run
 from pjdiag.errors import UsageError
 from pjdiag.terms import Scope
 
@@ -31,6 +31,7 @@ def _count(help_text: str, metavar: str = "N") -> Any:
 @with_common
 def probe(
     common: Common,
+    context: typer.Context,
     length: Lengths = None,
     precision: Annotated[
         str, typer.Option(metavar="P[,P...]", help="fp32, fp64, int8, int4; separated by commas.")
@@ -111,7 +112,7 @@ def probe(
     _only_in_model({**own, "resume": resume or None})
     precisions = [part.strip() for part in precision.split(",")]
     if variants:
-        _print_variants(common, lengths, precisions, decision, seed)
+        _print_variants(context, common, lengths, precisions, decision, seed)
         return
 
     def diagnose(reading: "Reading") -> "Result":
@@ -213,7 +214,12 @@ def _only_in_model(options: Mapping[str, Any]) -> None:
 
 
 def _print_variants(
-    common: Common, lengths: list[int] | None, precisions: list[str], decision: bool, seed: int
+    context: typer.Context,
+    common: Common,
+    lengths: list[int] | None,
+    precisions: list[str],
+    decision: bool,
+    seed: int,
 ) -> None:
     def measure(settings: dict[str, Any]) -> "Result":
         from pjdiag.diagnostics.retrieval import probe_variants
@@ -228,4 +234,4 @@ def _print_variants(
                 **settings,
             )
 
-    print_table(common, measure)
+    print_variants(context, common, measure)

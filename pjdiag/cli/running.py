@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pjdiag.cli.options import Common
-from pjdiag.errors import EXIT_INCONCLUSIVE, EXIT_VIOLATED
+from pjdiag.errors import EXIT_INCONCLUSIVE, EXIT_VIOLATED, UsageError
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
@@ -59,9 +59,23 @@ def run(
         raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
-def print_table(common: Common, measure: "Callable[[dict[str, Any]], Result]") -> None:
-    """Print a table that needs no checkpoint; ``measure`` takes the settings that were given."""
+def print_variants(
+    context: typer.Context, common: Common, measure: "Callable[[dict[str, Any]], Result]"
+) -> None:
+    """Print the named coordinates; ``measure`` takes the settings that were given.
+
+    Raises UsageError for a checkpoint that was typed: none is read. One from the environment or
+    the settings is there for other commands, and is left to them.
+    """
     from pjdiag.render.output import parse_specs
+
+    source = context.get_parameter_source("checkpoint")
+    if common.checkpoint is not None and getattr(source, "name", "") == "COMMANDLINE":
+        raise UsageError(
+            f"--variants measures the named coordinates and takes no checkpoint; found "
+            f"{str(common.checkpoint)!a}",
+            "leave out the checkpoint, or --variants",
+        )
 
     specs = parse_specs(common.output or [])
     given = {} if common.train_length is None else {"train_length": common.train_length}

@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from pjdiag.cli.options import Common, Lengths, Variants, parse_lengths, with_common
 from pjdiag.cli.progress import progress_bar
-from pjdiag.cli.running import print_table, run
+from pjdiag.cli.running import print_variants, run
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @with_common
-def stability(common: Common, length: Lengths = None, variants: Variants = False) -> None:
+def stability(
+    common: Common, context: typer.Context, length: Lengths = None, variants: Variants = False
+) -> None:
     """Scale stability: what becomes of the kernels far beyond the training length.
 
     Without --length, at the training length L, 4 L and 32,768 tokens.
@@ -22,7 +26,7 @@ def stability(common: Common, length: Lengths = None, variants: Variants = False
     if variants:
         from pjdiag.diagnostics.stability import stability_variants
 
-        print_table(common, lambda settings: stability_variants(lengths, **settings))
+        print_variants(context, common, lambda settings: stability_variants(lengths, **settings))
         return
 
     def diagnose(reading: "Reading") -> "Result":

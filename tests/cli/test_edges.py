@@ -80,6 +80,35 @@ def test_a_useless_train_length_of_the_variants(capsys, command, length):
     assert f"train length is {length}" in ran.err
 
 
+VARIANTS = {"stability": (), "probe": ("--no-decision",)}
+
+
+@pytest.mark.parametrize("command", VARIANTS)
+def test_the_variants_take_no_checkpoint(capsys, tmp_path, command):
+    path = full_native(tmp_path / "m.safetensors")
+    for typed in ("nope", path):
+        options = ("--variants", "--length", "64", *VARIANTS[command])
+        ran = run(capsys, command, typed, *options)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert "--variants measures the named coordinates and takes no checkpoint" in ran.err
+        assert f"found '{typed}'. Next: leave out the checkpoint, or --variants" in ran.err
+
+
+@pytest.mark.parametrize("command", VARIANTS)
+def test_the_variants_leave_a_set_checkpoint_to_other_commands(
+    capsys, tmp_path, monkeypatch, command
+):
+    asked = (command, "--variants", "--train-length", "16", "--length", "64", *VARIANTS[command])
+    alone = run(capsys, *asked)
+    assert alone.code == 0
+    monkeypatch.setenv("PJDIAG_CHECKPOINT", "nope")
+    assert run(capsys, *asked) == alone
+    monkeypatch.delenv("PJDIAG_CHECKPOINT")
+    (tmp_path / "pjdiag.toml").write_text('checkpoint = "nope"\n')
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, *asked) == alone
+
+
 def test_the_sign_of_a_frequency_changes_nothing(tmp_path):
     raw = random_raw(tuple(Sector), 2, 3, np.random.default_rng(3))
     mirrored = {n: -v if n in ("omega", "fj_zeta_im", "lc_zeta_im") else v for n, v in raw.items()}
