@@ -189,7 +189,9 @@ def _policy(path: Path | None, require: list[str], data: Path | None) -> "Policy
     if path is None and not require:
         raise PolicyError(
             "there is no policy",
-            "write one with `pjdiag gate CHECKPOINT --init`, and pass it with --policy",
+            f"pass --policy {STARTER}, which is here"
+            if STARTER.is_file()
+            else "write one with `pjdiag gate CHECKPOINT --init`, and pass it with --policy",
         )
     stated = with_rules(Policy() if path is None else load_policy(path), required(require))
     return stated if data is None else stated.on(data)

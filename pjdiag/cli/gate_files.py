@@ -69,7 +69,11 @@ def write_starter(reading: "Reading", checkpoint: Path, path: Path, options: Seq
     from pjdiag.render.text import shell_word, visible
 
     if path.exists():
-        raise UsageError(f"{visible(str(path))} is there already", "pass --policy NEW_FILE")
+        raise UsageError(
+            f"{visible(str(path))} is there already",
+            f"leave out --init and pass --policy {shell_word(str(path))} to check against it, or "
+            "write another with --init --policy NEW_FILE",
+        )
     text = starter(reading, datetime.now(UTC).date())
     write_file(str(path), text.encode("utf-8", "backslashreplace"))
     rules = text.splitlines().count("[[rule]]")

@@ -469,6 +469,17 @@ class TestInit:
         assert (ran.code, ran.out) == (2, "")
         assert Path("pjdiag-gate.toml").read_text() == "mine"
 
+    def test_a_policy_that_was_written_is_pointed_at(self, capsys, checkpoint):
+        run(capsys, "gate", checkpoint, "--init")
+        unnamed = run(capsys, "gate", checkpoint)
+        assert (unnamed.code, unnamed.out) == (2, "")
+        hint = "there is no policy. Next: pass --policy pjdiag-gate.toml, which is here"
+        assert unnamed.err == f"pjdiag: {hint}\n"
+        again = run(capsys, "gate", checkpoint, "--init")
+        assert (again.code, again.err.count("\n")) == (2, 1)
+        assert "is there already. Next: leave out --init and pass --policy pjdiag-g" in again.err
+        assert run(capsys, "gate", checkpoint, "--policy", "pjdiag-gate.toml").code == 0
+
     def test_the_next_command_works(self, capsys, checkpoint):
         ran = run(capsys, "gate", checkpoint, "--init")
         command = ran.out.splitlines()[-1].removeprefix("Next: pjdiag ").split()
