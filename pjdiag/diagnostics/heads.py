@@ -71,7 +71,7 @@ class SoundHeads:
 
 
 ABSOLUTE = (
-    "learned absolute positions are no function of the lag; measure what the heads do with "
+    "learned absolute positions are no function of the lag; what the heads do with the lag: "
     "`pjdiag kernel --data`"
 )
 

@@ -24,6 +24,13 @@ def rotary_only(reading: Reading, more: str = "") -> list[Skipped]:
     ]
 
 
+def massless(reading: Reading) -> bool:
+    """Whether a layer has its mass on data only, and the model can be run for it."""
+    parts = [part for layer in reading.layers for part in _rotary(layer)]
+    unread = any(part.mechanism == Mechanism.POPE and part.read is None for part in parts)
+    return unread and _runs(reading)
+
+
 def without_code(reading: Reading, skipped: Skipped) -> Skipped:
     """What was said of a PoPE layer's mass, said of its position code; others as they are."""
     reasons = {

@@ -16,6 +16,7 @@ from pjdiag.diagnostics.lags import check_lengths
 from pjdiag.diagnostics.ledger import CARRIER, Ledger, identity_of
 from pjdiag.diagnostics.outcome import tool_version
 from pjdiag.diagnostics.progress import Announce, Progress, no_announcement
+from pjdiag.diagnostics.rotary_only import massless
 from pjdiag.diagnostics.survey_loo import LOO_ON_DATA, loo_on_data
 from pjdiag.diagnostics.windows import read_bytes
 from pjdiag.errors import DataError, PjdiagError
@@ -76,9 +77,10 @@ def survey(
     ``lengths`` in tokens: windows of energy and stability, the first two those of loo, the
     longest that of probe; without them the train length, multiples of it and 32,768. On ``data``
     parts are left out of the running model as well, with few windows; ``announce`` is told what
-    that and the loss will take. ``ledger`` keeps each diagnostic's result, and of the one that is
-    stopped on ``data`` its parts. Raises UsageError for such a length below 2, DataError where
-    there is no file ``data``, and Interrupted where a KeyboardInterrupt ends the run.
+    that and the loss will take. The spectrum of PoPE is on ``data``: its weights have none.
+    ``ledger`` keeps each diagnostic's result, and of the one that is stopped on ``data`` its parts.
+    Raises UsageError for such a length below 2, DataError where there is no file ``data``, and
+    Interrupted where a KeyboardInterrupt ends the run.
     """
     chosen = list(check_lengths(lengths)) if lengths is not None else _windows(reading)
     if data is not None:
@@ -205,9 +207,16 @@ def _on_data(
 ) -> Plan:
     from pjdiag.diagnostics.measured_kernel import kernel
     from pjdiag.diagnostics.nll import nll
+    from pjdiag.diagnostics.spectrum import spectrum
 
     given: dict[str, Any] = {"seed": seed, "allow_pickle": allow_pickle}
-    return {
+    plan: Plan = {}
+    if massless(reading):
+        plan["spectrum"] = lambda _, told: (
+            (),
+            spectrum(reading, data, allow_pickle=allow_pickle, progress=told),
+        )
+    return plan | {
         "nll": lambda kept, told: (
             _seeded(seed),
             nll(reading, data, announce=announce, progress=told, ledger=kept, **given),

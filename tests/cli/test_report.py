@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import numpy as np
 import pytest
 
+import pjdiag
 from pjdiag.samples import held_out_text, sample
 from pjdiag.terms import Sector
 from tests.cli.running import run
@@ -102,6 +106,53 @@ def test_a_text_adds_the_loss_the_measured_kernel_and_removals(capsys, tmp_path)
     assert f"pjdiag loo {checkpoint} --data {text} --remove order:0" in page
     assert "beside a control: the same part with random signs" in page
     assert "95% interval" in page
+
+
+WAVELENGTHS = '"Rotary wavelengths against the training length" on this page'
+
+
+def section(page: str, name: str) -> str:
+    """The words of a section."""
+    found = re.search(rf'<section id="{name}".*?</section>', page, re.DOTALL)
+    assert found is not None
+    return html.unescape(re.sub(r"<[^>]*>", "", found[0]))
+
+
+def test_the_spectrum_of_pope_is_measured_on_the_text(capsys, tmp_path):
+    """Its weights have none; the page then sends nobody to the command that it has run."""
+    checkpoint = sample("language_pope")
+    text = tmp_path / "text.txt"
+    text.write_bytes(held_out_text().read_bytes()[:3000])
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", checkpoint, "--data", text, "-o", path, *SHORT, "-q")
+    assert (done.code, done.err) == (0, "")
+    page = path.read_text(encoding="utf-8")
+    own = section(page, "spectrum")
+    assert "Nothing to show" not in own
+    assert "measured on the data" in own
+    assert f"Again: pjdiag spectrum {checkpoint} --data {text}\n" in own
+    bands = pjdiag.spectrum(checkpoint, text).select(scope="model", channel=None)
+    for row in bands:
+        assert f"{100 * row['share']:.0f}%" in own
+    for name in ("shares", "energy", "stability", "loo"):
+        assert f"see {WAVELENGTHS}" in section(page, name)
+    assert 'see "What the running model loses" on this page' in section(page, "loo")
+    said = section(page, "answer")
+    assert (
+        f"mass: PoPE's softplus leaves no bilinear form: its mass needs data, see {WAVELENGTHS}"
+        in said
+    )
+    assert "pjdiag spectrum --data" not in html.unescape(page)
+
+
+def test_without_a_text_the_page_of_pope_names_the_command(capsys, tmp_path):
+    path = tmp_path / "page.html"
+    done = run(capsys, "report", sample("language_pope"), "-o", path, *SHORT, "-q")
+    assert done.code == 0
+    page = path.read_text(encoding="utf-8")
+    assert "its mass needs data, pjdiag spectrum --data." in section(page, "spectrum")
+    assert "pjdiag spectrum --data" in section(page, "energy")
+    assert WAVELENGTHS not in html.unescape(page)
 
 
 def test_a_missing_text_is_an_error(capsys, tmp_path, checkpoint):

@@ -10,7 +10,7 @@ from pjdiag.diagnostics.survey_loo import LOO_ON_DATA
 from pjdiag.render import numbers
 from pjdiag.render.html.findings import findings
 from pjdiag.render.html.pieces import figure_html, prose, table_html, text
-from pjdiag.render.html.sections import Section, sections
+from pjdiag.render.html.sections import Section, on_page, sections
 from pjdiag.render.html.shell import document, header, short_name
 from pjdiag.render.page import facts, skipped_lines
 from pjdiag.render.sentences import headline
@@ -95,7 +95,7 @@ def _skipped(survey: Survey, results: Sequence[Result]) -> Iterator[str]:
     yield f"<p>Layers that could be read: {numbers.percent(coverage)}.</p>"
     if lines:
         yield "<ul>"
-        yield from (f"<li>{prose(line)}</li>" for line in lines)
+        yield from (f"<li>{prose(on_page(survey, line))}</li>" for line in lines)
         yield "</ul>"
 
 

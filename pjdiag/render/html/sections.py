@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Never
@@ -82,6 +83,11 @@ LAST = (
 )
 
 
+ALL = (*BEFORE, *AFTER, *LAST)
+_NAMED = re.compile(r"(?<=[:,] )`pjdiag ([a-z]+)( --data)?`")
+"""A command that a reason points to."""
+
+
 def sections(
     survey: Survey, whole: str, data: str | None, reading: tuple[str, ...]
 ) -> list[Section]:
@@ -102,15 +108,35 @@ def sections(
     ]
 
 
+def on_page(survey: Survey, said: str) -> str:
+    """``said`` with the section of the page in place of a command that the report has run."""
+
+    def instead(found: re.Match[str]) -> str:
+        name, on_data = found[1], found[2] is not None
+        measured = survey.measured.get(LOO_ON_DATA if (name, on_data) == ("loo", True) else name)
+        if measured is None or not measured.result.rows:
+            return found[0]
+        if on_data and not _data_of(measured.result):
+            return found[0]
+        plan = next(p for p in ALL if survey.measured.get(p.diagnostic) is measured)
+        return f'see "{plan.title}" on this page'
+
+    return _NAMED.sub(instead, said)
+
+
 def command(survey: Survey, name: str, data: str | None, reading: tuple[str, ...]) -> str:
     """The command that measures ``name`` on this checkpoint, ready for a shell."""
     measured = survey.measured.get(name)
     any_one = measured or next(iter(survey.measured.values()), None)
     path = str(any_one.result.checkpoint.get("path") or "") if any_one is not None else ""
     words = ["pjdiag", name.split()[0], *([shell_word(path)] if path else []), *reading]
-    if name in ON_DATA:
+    if name in ON_DATA or (measured is not None and _data_of(measured.result)):
         words += ["--data", "FILE" if data is None else shell_word(data)]
     return " ".join([*words, *(measured.options if measured is not None else ())])
+
+
+def _data_of(result: Result) -> bool:
+    return result.provenance.get("data") is not None
 
 
 def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, ...]) -> Section:
@@ -119,7 +145,7 @@ def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, 
     if measured is None or not measured.result.rows:
         why = survey.left_out.get(plan.diagnostic, "it was not measured")
         wanting = again if why == NEEDS_DATA else ""
-        return Section(plan.name, plan.title, "", (), (), (), wanting, why)
+        return Section(plan.name, plan.title, "", (), (), (), wanting, on_page(survey, why))
     result = measured.result
     figures = tuple(plan.draw(result))
     scope = Scope.LAYER if plan.diagnostic == "inspect" else Scope.MODEL
@@ -127,7 +153,7 @@ def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, 
     if plan.again:
         empty = "" if figures else "no mechanism here has more than one jet order"
         return Section(plan.name, plan.title, "", figures, (), (), again if figures else "", empty)
-    skipped = (f"skipped: {line}" for line in words.skipped)
+    skipped = (f"skipped: {on_page(survey, line)}" for line in words.skipped)
     notes = (*plan.left_out(result), *words.warnings, *skipped)
     return Section(plan.name, plan.title, words.headline, figures, words.tables, notes, again)
 
