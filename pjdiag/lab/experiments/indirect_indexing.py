@@ -206,7 +206,10 @@ def rope_fails(rows: Sequence[Row]) -> Finding:
     found = [*_by_seed(rows, "rope", "accuracy").values()]
     if not found:
         return Finding("RoPE was not run", None)
-    text = f"RoPE {_in_words(found)}{_still_falling(rows, 'rope')}; a guess {TASK.guess:.1%}"
+    text = (
+        f"RoPE {_in_words(found)}{_still_falling(rows, 'rope')}; a guess among the letters that "
+        f"can be the answer {TASK.guess:.1%}"
+    )
     return Finding(text, math.fsum(found) / len(found) < 2 * TASK.guess)
 
 
@@ -242,16 +245,15 @@ def pope_uses_more(rows: Sequence[Row]) -> Finding:
     if not differences:
         return Finding("the two were not run", None)
     mean, low, high = interval(differences)
-    words = [
-        f"channels used, of all: PoPE {math.fsum(pope.values()) / len(pope):.0%}, "
-        f"RoPE {math.fsum(rope.values()) / len(rope):.0%}"
-    ]
-    for method in ("pope", "rope"):
-        before, after = (
-            chosen(rows, variant=method, figure=name, part="band:local", seed=None)[0]["value"]
-            for name in ("untrained_data_share", "data_share")
-        )
-        words.append(f"{method} local band {before:.0%} before training, {after:.0%} after")
+    words = ["evenness of the channels, e^(entropy of their shares) over their number"]
+    for what, part in (("", None), (" local band", "band:local")):
+        for method in ("pope", "rope"):
+            names = ("untrained_data_share", "data_share")
+            before, after = (
+                chosen(rows, variant=method, figure=name, part=part, seed=None)[0]["value"]
+                for name in (names if part else [f"{name}_evenness" for name in names])
+            )
+            words.append(f"{method}{what} {before:.0%} before training, {after:.0%} after")
     if low is None or high is None:
         return Finding("; ".join(words) + "; one seed does not tell", None)
     text = f"; difference {100 * mean:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"

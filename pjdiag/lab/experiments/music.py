@@ -47,7 +47,7 @@ def run(setting: Setting, parts: Parts) -> list[Row]:
 
 
 def relative(rows: Sequence[Row]) -> list[Row]:
-    """The loss gained without the orders above 0, over the model's loss: a token of music and a
+    """The loss gained without the orders above 0, over the model's loss: an event of music and a
     byte of text do not hold as much.
     """
     found = []
@@ -91,12 +91,19 @@ def differences(rows: Sequence[Row]) -> list[Row]:
 
 def more_mass(rows: Sequence[Row]) -> Finding:
     """Whether music's order >= 1 mass exceeds language's."""
-    return _more(rows, (SHARE, ENERGY), ("share of FJ and LC mass", "share of their energy"))
+    return _more(
+        rows,
+        (SHARE, ENERGY),
+        ("share of orders above 0 in the mass of FJ and LC", "the same of their energy"),
+    )
 
 
 def more_loss(rows: Sequence[Row]) -> Finding:
     """Whether the removal of the orders above 0 costs music more than language."""
-    words = ("loss gained in nats a token", "the same over the model's loss")
+    words = (
+        "loss gained without the orders above 0, in nats an event",
+        "the same over the model's loss",
+    )
     return _more(rows, (LOSS, (RELATIVE, L)), words)
 
 
@@ -118,9 +125,9 @@ def _more(
                 "" if low is None else f" (95% interval {low:.3g} to {high:.3g}, {len(gaps)} seeds)"
             )
             largest = max(abs(value) for value in (*music.values(), *language))
-            little = "; next to nothing in all of them" if largest < LITTLE else ""
+            little = " (next to nothing)" if largest < LITTLE else ""
             said.append(
-                f"{subject}, {word} at orders above 0: {spread(music.values())} against "
+                f"{subject}, {word}: {spread(music.values())} against "
                 f"language's {spread(language)}; difference {mean:.3g}{ends}{little}"
             )
             enough = low is not None and len(gaps) == 3 and len(language) == 3 * len(LANGUAGES)

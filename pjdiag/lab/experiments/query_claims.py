@@ -59,6 +59,20 @@ def _largest(rows: Sequence[Row], teacher: Teacher, figure: str) -> tuple[str, f
     return name, shares[name]
 
 
+def _single_models(rows: Sequence[Row], figure: str) -> str:
+    """In how many single models the teacher's sector has the largest share."""
+    right, models = 0, 0
+    for teacher in TEACHERS:
+        found: dict[int, dict[str, float]] = {}
+        for row in chosen(rows, subject=teacher.name, variant="full", figure=figure):
+            if row["seed"] is not None:
+                found.setdefault(row["seed"], {})[row["part"]] = row["value"]
+        for shares in found.values():
+            models += 1
+            right += max(shares, key=lambda part: shares[part]) == f"sector:{teacher.sector.value}"
+    return f"; one by one {right} of {models} models" if models else ""
+
+
 def _activated(rows: Sequence[Row], figure: str, what: str) -> Finding:
     found = {
         teacher.name: (teacher.sector.value, *largest)
@@ -69,7 +83,10 @@ def _activated(rows: Sequence[Row], figure: str, what: str) -> Finding:
         return Finding("nothing was run", None)
     right = sum(own == name for own, name, _ in found.values())
     words = [f"{teacher}: {name} {share:.0%}" for teacher, (_, name, share) in found.items()]
-    text = f"{right} of {len(found)} teachers; largest {what}: {', '.join(words)}"
+    text = (
+        f"{right} of {len(found)} teachers by the mean over seeds; largest {what}: "
+        f"{', '.join(words)}{_single_models(rows, figure)}"
+    )
     return Finding(text, right == len(found))
 
 
