@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
             EXIT_COULD_NOT_RUN,
         )
     except CLICK_ERROR as error:
-        return _fail(_usage_message(error, arguments), EXIT_COULD_NOT_RUN)
+        from pjdiag.cli.usage_words import usage_message  # only an error pays
+
+        return _fail(usage_message(error, arguments), EXIT_COULD_NOT_RUN)
     except Exception as error:  # noqa: BLE001  the last line of defence against a traceback
         return _unknown(error)
 
@@ -92,27 +94,6 @@ def _needs_no_settings(arguments: list[str]) -> bool:
     """Whether a broken settings file must not stop this: help, or a look at the environment."""
     asks = any(argument in ("--help", "-h", "--version") for argument in arguments)
     return asks or arguments[0] not in COMMAND_KEYS
-
-
-def _usage_message(error: Any, arguments: list[str]) -> str:
-    context = getattr(error, "ctx", None)
-    where = context.command_path if context is not None else "pjdiag"
-    message = error.format_message().strip().rstrip(".")
-    given = _given(getattr(error, "param", None), arguments)
-    if given is not None and given not in message:
-        message = f"{message}; found {given!a}"
-    told = " ".join(message.split())
-    return f"{told}{'' if told.endswith('?') else '.'} Next: see `{where} --help`"
-
-
-def _given(parameter: Any, arguments: list[str]) -> str | None:
-    """The value that was typed for an option, which the parser's message may leave out."""
-    names = set(getattr(parameter, "opts", ()))
-    for position, word in enumerate(arguments):
-        option, separator, value = word.partition("=")
-        if option in names:
-            return value if separator else next(iter(arguments[position + 1 :]), None)
-    return None
 
 
 def _fail(message: str, code: int) -> int:

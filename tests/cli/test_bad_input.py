@@ -181,7 +181,10 @@ def test_unreadable_checkpoint(capsys, tmp_path, command, make, options, says):
 OPTIONS = [
     (["loo", "--order", "4"], "orders 0 to 3"),
     (["loo", "--order", "-1"], "order -1"),
-    (["loo", "--order", "two"], "two"),
+    (["loo", "--order", "two"], "--order is 'two'; expected a whole number. Next: see `pjdiag loo"),
+    (["loo", "--order", "fj:2"], "expected a whole number. Next: to remove that part of the runn"),
+    (["loo", "--order=2.5"], "--order is '2.5'; expected a whole number"),
+    (["mass", "--layer", "-1"], "--layer is '-1'; expected at least 0"),
     (["loo", "--length", "0"], "length is 0"),
     (["energy", "--length", "0"], "length is 0"),
     (["probe", "--length", "0"], "length is 0"),
@@ -190,14 +193,17 @@ OPTIONS = [
     (["energy", "--length", "20000000"], "at most 16777216"),
     (["probe", "--length", "many"], "'many' is not a length"),
     (["probe", "--precision", "fp8"], "unknown precision 'fp8'"),
-    (["mass", "--by", "galaxy"], "galaxy"),
-    (["mass", "--sector", "warp"], "warp"),
+    (["mass", "--by", "galaxy"], "--by is 'galaxy'; expected model, layer or head. Next: see"),
+    (["mass", "--by", "modle"], "expected model, layer or head. Next: pass --by model"),
+    (["mass", "--sector", "warp"], "--sector is 'warp'; expected fj, affine or lc. Next: see"),
+    (["energy", "--lag-weights", "casual"], "uniform or causal. Next: pass --lag-weights causal"),
     (["mass", "--train-length", "0"], "train length is 0"),
     (["mass", "--layer", "9"], "layers are 0 to 1"),
     (["mass", "--head", "7"], "heads 0 to 1"),
     (["mass", "-o", "pdf"], "pdf"),
     (["mass", "-o", "json", "-o", "csv"], "stdout"),
-    (["mass", "--min-coverage", "2"], "2"),
+    (["mass", "--min-coverage", "2"], "--min-coverage is '2'; expected at most 1"),
+    (["mass", "--min-coverage", "all"], "--min-coverage is 'all'; expected a number"),
     (["mass", "--no-such-option"], "--no-such-option"),
     (["massive"], "massive"),
 ]
@@ -212,6 +218,21 @@ def test_unusable_option(capsys, tmp_path, arguments, says):
     assert says in ran.err
     assert ran.err.count("\n") == 1
     assert "Next: " in ran.err
+
+
+def test_a_setting_that_the_parser_refuses_is_said_in_our_words(capsys, tmp_path, monkeypatch):
+    path = full_native(tmp_path / "m.safetensors")
+    monkeypatch.chdir(tmp_path)
+    said = {
+        "min_coverage = 2": "--min-coverage of a settings file; expected at most 1",
+        'train_length = "long"': "--train-length of a settings file; expected a whole number",
+        'by = "modle"': "--by is 'modle'; expected model, layer or head. Next: pass --by model",
+    }
+    for text, says in said.items():
+        (tmp_path / "pjdiag.toml").write_text(text)
+        ran = run(capsys, "mass", path)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert says in ran.err
 
 
 def test_nan_in_a_gate_names_the_tensor_and_prints_the_other_heads(capsys, tmp_path):
