@@ -62,18 +62,35 @@ def instead_of(path: PurePath) -> Path | None:
     >>> [found and found.name for found in map(instead_of, map(PurePath, ("language_rope", "x")))]
     ['model.safetensors', None]
     """
-    parts = path.parts[path.parts.index(FOLDER) + 1 :] if FOLDER in path.parts else path.parts
-    name = _own_name("/".join(parts)).removesuffix(f"/{WEIGHTS}").removesuffix(".safetensors")
     try:
         shipped = _shipped()
     except ModuleNotFoundError:  # pjdiag without its samples
         return None
+    name = meant_by(path)
     named = name if name in shipped else next(iter(_within(name, shipped)), None)
     if named is None:
         return None
     here = Path.cwd()
     found = shipped[named]
     return found.relative_to(here) if found.is_relative_to(here) else found
+
+
+def meant_by(path: PurePath) -> str:
+    """The name of the sample that a path would be the path of, whether it is shipped or not.
+
+    >>> meant_by(PurePath("sample_checkpoints/language-ful/model.safetensors"))
+    'language_ful'
+    """
+    parts = path.parts[path.parts.index(FOLDER) + 1 :] if FOLDER in path.parts else path.parts
+    return _own_name("/".join(parts)).removesuffix(f"/{WEIGHTS}").removesuffix(".safetensors")
+
+
+def sample_names() -> tuple[str, ...]:
+    """Names that ``sample`` takes; none where pjdiag is installed without its samples."""
+    try:
+        return tuple(_shipped())
+    except ModuleNotFoundError:
+        return ()
 
 
 def _shipped() -> dict[str, Path]:

@@ -94,7 +94,7 @@ def _missing(path: Path) -> CheckpointError:
         return CheckpointError(
             f"{shown_path(path)} is a link to a file that does not exist", "download the file"
         )
-    from pjdiag.samples import instead_of  # needed here only
+    from pjdiag.samples import instead_of, meant_by, sample_names  # needed here only
 
     missing = f"{shown_path(path)} does not exist"
     if (shipped := instead_of(path)) is not None:
@@ -102,14 +102,23 @@ def _missing(path: Path) -> CheckpointError:
         return CheckpointError(
             f"{missing}; it is the name of a sample", f"pass {shown_path(shipped)}{others}"
         )
+    samples = near(meant_by(path), sample_names())
+    hint = "check the path"
     if not path.parent.is_dir():
-        return CheckpointError(f"{missing}, nor does its folder", "check the path")
-    try:
-        close = near(path.name, (entry.name for entry in path.parent.iterdir()))
-    except OSError:  # the folder may be closed to us; then there is nothing to suggest
-        close = []
-    hint = f"check the path; near it: {listed(close)}" if close else "check the path"
+        missing += ", nor does its folder"
+    elif close := _neighbours(path):
+        hint += f"; near it: {listed(close)}"
+    if samples and (nearest := instead_of(Path(samples[0]))) is not None:
+        hint += f"; samples with such a name: {listed(samples)}, the first is {shown_path(nearest)}"
     return CheckpointError(missing, hint)
+
+
+def _neighbours(path: Path) -> list[str]:
+    """Names beside a missing path that look like its own."""
+    try:
+        return near(path.name, (entry.name for entry in path.parent.iterdir()))
+    except OSError:  # the folder may be closed to us; then there is nothing to suggest
+        return []
 
 
 def _load_file(path: Path, allow_pickle: bool) -> Checkpoint:

@@ -111,6 +111,33 @@ def test_the_name_of_a_sample_is_told_its_path(
     assert load(SAMPLES / passed).headers
 
 
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("language_ful", "'language_full', 'language_alibi', 'language_rope'"),
+        ("music-ful", "'music_full'"),
+        ("sample_checkpoints/language_ful/model.safetensors", "'language_full', "),
+    ],
+)
+def test_nearly_the_name_of_a_sample_is_told_the_names(
+    named: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = error_of(Path(named))
+    assert error.message.startswith(f"{named} does not exist")
+    assert error.hint.startswith(f"check the path; samples with such a name: {says}")
+    first = SAMPLES / says.split("'")[1] / "model.safetensors"
+    assert error.hint.endswith(f", the first is {first}")
+
+
+def test_a_name_unlike_any_sample_is_told_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for named in ("nope", "checkpoint", "gpt2", "runs/final.pt"):
+        assert error_of(Path(named)).hint == "check the path"
+
+
 def test_a_sample_of_several_files_is_told_one_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
