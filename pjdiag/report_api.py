@@ -31,7 +31,8 @@ def report(
     """Everything that applies to a checkpoint as one self-contained HTML page.
 
     ``data``: a text, for the loss, the measured kernel, what the model loses without a part, and
-    the wavelengths of PoPE; ``announce`` is told how long that takes. ``lengths`` as for ``diagnostics.survey.survey``.
+    the wavelengths of PoPE; ``announce`` is told how long that takes. ``lengths`` as for
+    ``diagnostics.survey.survey``.
     ``command`` is what the page says it was made by. A diagnostic that refuses is named on the
     page with its reason. Raises what ``read`` raises, and MissingDependencyError without plotly.
 
