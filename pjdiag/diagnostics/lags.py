@@ -39,12 +39,14 @@ def check_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
     for length in lengths:
         if length < 2:
             raise UsageError(
-                f"length is {length}; expected at least 2 tokens", "pass --length 32768"
+                f"length is {length}; expected at least 2 tokens",
+                "pass one that holds some lags, such as --length 512 or lengths=[512]",
             )
         if length > MAX_LENGTH:
             raise UsageError(
-                f"length is {length}; expected at most {MAX_LENGTH} tokens", "pass --length 32768"
+                f"length is {length}; expected at most {MAX_LENGTH} tokens",
+                "pass a shorter one, such as --length 32768 or lengths=[32768]",
             )
     if not lengths:
-        raise UsageError("no length was given", "pass --length 32768")
+        raise UsageError("no length was given", "pass one, such as --length 512 or lengths=[512]")
     return tuple(sorted(set(lengths)))

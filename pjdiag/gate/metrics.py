@@ -180,10 +180,11 @@ def _metric(text: str) -> tuple[Metric, int]:
         )
     diagnostic, name = found.groups()
     if diagnostic not in KEYS:
+        close = near(diagnostic, KEYS)
         raise ExpressionError(
             f"unknown diagnostic {diagnostic!a}; there are {listed(sorted(KEYS), 12)}",
             found.start(1),
-            "correct it",
+            f"near it: {listed(close)}" if close else "correct it",
         )
     column = column_of(diagnostic, name)
     figures = [c.name for c in DIAGNOSTICS[diagnostic] if _is_figure(diagnostic, c)]

@@ -69,7 +69,7 @@ def parse_specs(specs: Sequence[str], *, checks: bool = False) -> list[OutputSpe
     >>> parse_specs(["json", "csv:a.csv", "b.md"])[2]
     OutputSpec(format=<Format.MARKDOWN: 'markdown'>, path='b.md')
     """
-    parsed = [_parse(spec) for spec in specs]
+    parsed = [_parse(spec, checks) for spec in specs]
     for spec in parsed:
         _require_checks(spec.format, checks)
     if sum(spec.path is None for spec in parsed) > 1:
@@ -168,9 +168,8 @@ def to_parquet(result: Result) -> bytes:
     return stream.getvalue()
 
 
-def _parse(spec: str) -> OutputSpec:
+def _parse(spec: str, checks: bool) -> OutputSpec:
     name, colon, path = spec.partition(":")
-    known = ", ".join(Format)
     if name in tuple(Format):
         if colon and not path:
             raise UsageError(f"-o {visible(spec)} names no file", f"pass -o {name}:PATH")
@@ -181,10 +180,16 @@ def _parse(spec: str) -> OutputSpec:
     suffix = os.path.splitext(spec)[1].lower()  # noqa: PTH122
     if suffix in SUFFIXES:
         return OutputSpec(SUFFIXES[suffix], spec)
+    from pjdiag.checkpoint.text import near  # only an error pays
+
     what = f"suffix {suffix!r}" if suffix else f"format {name!r}"
+    taken = [each for each in Format if checks or each not in OF_CHECKS]
+    endings = [ending for ending, meant in SUFFIXES.items() if meant in taken]
+    close = [] if suffix else near(name.lower(), taken)
+    hint = f"-o FORMAT, -o FORMAT:PATH, or a path that ends in {', '.join(endings)}"
     raise UsageError(
-        f"unknown output {visible(what)}; known formats: {known}",
-        "pass -o FORMAT, -o FORMAT:PATH, or a path that ends in " + ", ".join(SUFFIXES),
+        f"unknown output {visible(what)}; known formats: {', '.join(taken)}",
+        f"pass -o {close[0]}; or {hint}" if close else f"pass {hint}",
     )
 
 

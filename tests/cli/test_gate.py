@@ -202,7 +202,10 @@ class TestExitCodes:
         [
             (("--baseline", "nowhere.json"), "nowhere.json cannot be read"),
             (("--tolerance", "much"), "the tolerance is 'much'"),
-            (("-o", "pdf"), "unknown output"),
+            (
+                ("-o", "pdf"),
+                "known formats: table, json, csv, parquet, markdown, html, junit, sari",
+            ),
             (("-o", "junit", "-o", "sarif"), "two outputs go to stdout"),
             (("-o", "json:gate.toml"), "both an output and a file of the gate"),
             (("--write-baseline", "b.json", "-o", "b.json"), "both an output and a file"),

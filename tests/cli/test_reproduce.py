@@ -48,7 +48,8 @@ def test_every_format_is_written(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["opera"], "no experiment 'opera'"),
+        (["opera"], "no experiment 'opera'. Next: pass one of fixed-recovery, "),
+        (["adaptive_recovery"], "'adaptive_recovery'; near it: adaptive-recovery. Next: pass"),
         ([], "Missing argument"),
         (["music", "--data", "nowhere"], "jsb_chorales_16th.json"),
         (["fixed-recovery", "--workers", "0"], "--workers"),

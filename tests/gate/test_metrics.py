@@ -76,6 +76,7 @@ WRONG = {
     "mass": (0, "no metric"),
     "Mass.sector_share": (0, "no metric"),
     "mess.sector_share": (0, "unknown diagnostic 'mess'"),
+    "masss.sector_share": (0, "unknown diagnostic 'masss'"),
     "gate.value": (0, "unknown diagnostic 'gate'"),
     "mass.sector_shar": (5, "unknown column 'sector_shar' of mass"),
     "mass.family": (5, "family is no figure of mass"),
@@ -114,6 +115,9 @@ def test_near_names_are_offered() -> None:
     with pytest.raises(ExpressionError) as caught:
         parse_metric("mass.sector_shar")
     assert "'sector_share'" in caught.value.hint
+    with pytest.raises(ExpressionError) as caught:
+        parse_metric("masss.sector_share")
+    assert caught.value.hint == "near it: 'mass'"
 
 
 @pytest.mark.parametrize(
