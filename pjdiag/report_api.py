@@ -41,9 +41,11 @@ def report(
     >>> page[:15], len(page) < 6_000_000
     ('<!doctype html>', True)
     """
+    from pjdiag.diagnostics.survey import require_text
     from pjdiag.render.html.page import report_page
     from pjdiag.render.html.shell import require_plotly
 
+    require_text(data)
     require_plotly()
     return report_page(
         surveyed(

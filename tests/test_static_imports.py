@@ -153,6 +153,17 @@ def test_a_report_says_what_is_missing_before_it_reads_anything(site, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_report_asks_for_its_text_before_plotly(site: Path, tmp_path: Path) -> None:
+    """Whoever mistypes a file should not first have to install a package."""
+    page, text = str(tmp_path / "a.html"), str(tmp_path / "nofile")
+    says = f"{text!a} is not a file. Next: pass a text, or leave it out"
+    done = isolated.run(site, ["-m", "pjdiag", "report", "--data", text, "-o", page])
+    assert (done.returncode, done.stderr) == (2, f"pjdiag: {says}\n")
+    code = f"import pjdiag; pjdiag.report(pjdiag.sample(), {text!a})"
+    done = isolated.run(site, ["-c", code])
+    assert done.stderr.splitlines()[-1] == f"pjdiag.errors.DataError: {says}"
+
+
 @pytest.mark.parametrize(("suffix", "package"), [("html", "plotly"), ("parquet", "pyarrow")])
 @pytest.mark.parametrize("command", ["nll", "kernel", "loo", "probe"])
 def test_a_long_run_says_what_its_output_needs_before_it_reads_anything(

@@ -54,12 +54,14 @@ def report(
     they are the training length, multiples of it and, for up to 64 heads, 32,768.
     """
     from pjdiag import api, report_api
+    from pjdiag.diagnostics.survey import require_text
     from pjdiag.render.files import write_file
     from pjdiag.render.html.page import report_page
     from pjdiag.render.html.shell import require_plotly
     from pjdiag.render.text import visible
 
     path = _target(output)
+    require_text(data)  # before a package: installing one would not help
     require_plotly()
     lengths = None if length is None else parse_lengths(length)
     source = checkpoint_or_sample(common.checkpoint, quiet=common.quiet)

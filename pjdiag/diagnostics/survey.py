@@ -60,6 +60,15 @@ class Survey:
         )
 
 
+def require_text(data: str | os.PathLike[str] | None) -> None:
+    """Raises UsageError for what is no path, DataError where it is no file; None is no text."""
+    if data is None:
+        return
+    require_path(data, "data")
+    if not Path(data).is_file():
+        raise DataError(f"{str(data)!a} is not a file", "pass a text, or leave it out")
+
+
 def survey(
     reading: Reading,
     data: str | os.PathLike[str] | None = None,
@@ -83,10 +92,7 @@ def survey(
     Interrupted where a KeyboardInterrupt ends the run.
     """
     chosen = list(check_lengths(lengths)) if lengths is not None else _windows(reading)
-    if data is not None:
-        require_path(data, "data")
-    if data is not None and not Path(data).is_file():
-        raise DataError(f"{str(data)!a} is not a file", "pass a text, or leave it out")
+    require_text(data)
     plan = _plan(reading, chosen, decision, seed)
     if data is not None:
         plan |= _on_data(reading, data, seed, allow_pickle, announce)
