@@ -124,7 +124,12 @@ DIAGNOSTICS: dict[str, tuple[Column, ...]] = {
         ("loo_delta_mse", "real", "logit^2", "mean (b-C-t)^2 - mean (b-t)^2; null with data"),
         ("prior_kl", "real", "nats", "mean KL(softmax b || softmax(b-C)); null with data"),
         ("loo_delta_nll", "real", "nats/token", "loss without the part less the loss with it"),
-        ("ci_low", "real", "nats/token", "paired bootstrap 95% interval; null with one window"),
+        (
+            "ci_low",
+            "real",
+            "nats/token",
+            "paired bootstrap 95% interval; null with fewer than 4 windows",
+        ),
         ("ci_high", "real", "nats/token", "its upper end"),
         ("control_delta_nll", "real", "nats/token", "the same, the part's entries of random sign"),
         ("control_low", "real", "nats/token", "its interval"),

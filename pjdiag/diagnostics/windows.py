@@ -14,6 +14,8 @@ from pjdiag.arguments import require_path
 from pjdiag.errors import DataError, UsageError
 
 RESAMPLES = 2000
+LEAST_WINDOWS = 4
+"""For an interval over windows."""
 CONFIDENCE = 0.95
 
 
@@ -72,15 +74,15 @@ def bootstrap_interval(
     """95% percentile interval of the mean over windows, for each column of ``[windows, columns]``.
 
     Windows are drawn with replacement, 2,000 times, for all columns alike; ``seed`` and
-    ``length`` make the draw. None where there is one window.
+    ``length`` make the draw. None of fewer than ``LEAST_WINDOWS``: they are its ends.
 
     >>> bootstrap_interval(np.ones((4, 1)), 0, 128)
     [(1.0, 1.0)]
-    >>> bootstrap_interval(np.ones((1, 1)), 0, 128)
+    >>> bootstrap_interval(np.ones((3, 1)), 0, 128)
     [(None, None)]
     """
     windows, columns = by_window.shape
-    if windows < 2:
+    if windows < LEAST_WINDOWS:
         return [(None, None)] * columns
     rng = np.random.default_rng([seed, length])
     drawn = rng.multinomial(windows, np.full(windows, 1 / windows), size=RESAMPLES)

@@ -81,8 +81,8 @@ def texts(table: Table) -> list[list[str]]:
         ),
         (
             (0.5, None, None, 0.1),
-            "costs 0.500 nats per token (one window, no interval) at 128 tokens; a random part of "
-            "the same size costs 0.100",
+            "costs 0.500 nats per token (8 windows, too few for an interval) at 128 tokens; a "
+            "random part of the same size costs 0.100",
         ),
     ],
 )

@@ -157,7 +157,7 @@ def _with_interval(index: int, name: str, x: list[int] | list[str], rows: list[R
 
 
 def _reach(low: float | None, high: float | None) -> float:
-    """Length of one arm of an interval; 0 where one window gives none."""
+    """Length of one arm of an interval; 0 where too few windows give none."""
     return 0.0 if low is None or high is None else float(rounded(high - low))
 
 

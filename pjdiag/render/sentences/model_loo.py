@@ -89,7 +89,8 @@ def _cost(row: Row, unit: str, at: str) -> str:
 def _interval(row: Row) -> str:
     ends = [row["ci_low"], row["ci_high"]]
     if None in ends:
-        return " (one window, no interval)"
+        count = row["windows"]
+        return f" ({count} window{'' if count == 1 else 's'}, too few for an interval)"
     return f" ({' to '.join(map(numbers.figure, ends))})"
 
 

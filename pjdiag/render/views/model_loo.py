@@ -90,8 +90,8 @@ def _loss_table(found: Sequence[Place], unit: str, result: Result) -> Table:
         for row in place.rows
     ]
     note = (
-        f"in nats per {unit}; interval: paired bootstrap over windows, blank with one; random "
-        "control: the same part with random signs; attention KL in nats, on sampled queries"
+        f"in nats per {unit}; interval: paired bootstrap over windows, blank with fewer than 4; "
+        "random control: the same part with random signs; attention KL in nats, on sampled queries"
     )
     if any(cell.text.startswith((f"<{TINY}", "within")) for line in lines for cell in line):
         note += f"; <{TINY} is rounding, of either sign"

@@ -53,7 +53,7 @@ def _loss_table(result: Result, rows: Sequence[Row]) -> Table:
         for row in rows
     ]
     unit = result.provenance.get("unit") or "token"
-    note = "interval: bootstrap over windows; blank with one window"
+    note = "interval: bootstrap over windows; blank with fewer than 4"
     size = result.provenance.get("bytes_per_token")
     if unit == "token" and size is not None:
         note += f"; a token is {numbers.figure(size, LOSS_DIGITS)} bytes of this text"
