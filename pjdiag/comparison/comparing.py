@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pjdiag.arguments import checked
-from pjdiag.comparison import structure
+from pjdiag.comparison import channels, structure
 from pjdiag.comparison.inputs import DEFAULT, Input, Source, inputs
 from pjdiag.comparison.matching import SUMS, Level, pairs, shared_level, summed_heads
 from pjdiag.comparison.movement import moved, rank
@@ -154,8 +154,12 @@ def compared(found: Sequence[Input], notes: Sequence[str] = ()) -> Result:
 
 
 def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[str]]:
-    joined, notes = pairs(a, b, level)
     name = a.diagnostic
+    known: list[str] = []
+    if name == channels.NAME:
+        a, b, known = channels.comparable(a, b, level.scope)
+    joined, notes = pairs(a, b, level)
+    notes = [*known, *notes]
     heads = summed_heads(a), summed_heads(b)
     rows = []
     left_out: set[str] = set()
@@ -163,6 +167,8 @@ def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[st
         for first, second in joined:
             pair = _value(first.get(column.name)), _value(second.get(column.name))
             if pair == (None, None):
+                continue
+            if name == channels.NAME and column.name in channels.unlike(first, second, a, b):
                 continue
             if column.name in SUMS.get(name, ()) and not _as_many(heads, first):
                 left_out.add(column.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pjdiag.comparison import channels
 from pjdiag.results import Row
 from pjdiag.terms import DIAGNOSTICS, Scope
 
@@ -12,16 +13,20 @@ UNSCALED = ("share", "flag")
 
 
 def rank(names: Sequence[str]) -> Any:
-    """Sort key: each checkpoint's rows together; outside the noise first; the most moved first."""
+    """Sort key: each checkpoint's rows together; outside the noise first; the most moved first.
+
+    Which frequencies rotary channels have comes after what is done with them.
+    """
     order = {name: number for number, name in enumerate(names)}
     scopes = {scope.value: number for number, scope in enumerate(Scope)}
 
-    def key(row: Row) -> tuple[int, bool, bool, bool, float, int]:
+    def key(row: Row) -> tuple[int, bool, bool, bool, bool, float, int]:
         return (
             order[row["compared"]],
             row["difference"] is None,
             row["difference"] == 0,
             row["within_noise"] is True,
+            row["measured"] == channels.NAME and row["figure"] in channels.TURNS,
             -(row["moved"] or 0.0),
             scopes[row["scope"]],
         )
