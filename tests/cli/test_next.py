@@ -51,6 +51,29 @@ def test_the_next_command_of_a_rotary_model_measures(capsys, tmp_path, text, met
     assert "Nothing could be measured" not in after.out
 
 
+def test_spectra_without_a_shared_figure_are_compared_on_data(capsys, tmp_path, text, monkeypatch):
+    """Each of the commands that are named runs, and the last has something to compare."""
+    monkeypatch.chdir(tmp_path)
+    paths = [runnable(tmp_path / f"{method}.safetensors", method) for method in ("rope", "pope")]
+    ran = run(capsys, "compare", *paths, "--diagnostic", "spectrum")
+    assert ran.code == 3
+    words = " ".join(["pjdiag", *(str(text) if w == "FILE" else w for w in next_words(ran.out))])
+    commands = [shlex.split(each)[1:] for each in words.split(" && ")]
+    assert [each[0] for each in commands] == ["spectrum", "spectrum", "compare"]
+    for each in commands[:2]:
+        assert run(capsys, *each, *FEW["spectrum"]).code == 0
+    after = run(capsys, *commands[2])
+    assert after.code == 0
+    assert "data mass" in after.out
+
+
+def test_a_spectrum_beside_a_bias_is_not_sent_to_data(capsys, tmp_path):
+    paths = [runnable(tmp_path / f"{method}.safetensors", method) for method in ("affine", "pope")]
+    ran = run(capsys, "compare", *paths, "--diagnostic", "spectrum")
+    assert ran.code == 3
+    assert next_words(ran.out)[-2:] == ["--diagnostic", "inspect"]
+
+
 @pytest.mark.parametrize(
     ("method", "command"), [("rope", ["spectrum"]), ("pope", ["spectrum", "--data", "FILE"])]
 )

@@ -198,11 +198,30 @@ def _after_compare(result: Result) -> list[str]:
     if not isinstance(path, str) or path.endswith(".json"):
         return []
     if not result.rows:
-        return _built(paths, result.provenance.get("levels"))
+        return _saved_on_data(result, paths) or _built(paths, result.provenance.get("levels"))
     if result.provenance.get("instead_of"):  # these are seen; data tells what they do
         return [*MEASURE[:2], shell_word(path), *MEASURE[2:]]
     name = str(result.rows[0]["measured"])
     return ["pjdiag", name, shell_word(path), *([] if name == "inspect" else ["--by head"])]
+
+
+def _saved_on_data(result: Result, paths: list[object]) -> list[str]:
+    """The spectra on data of all, saved and compared, where the weights of some have none."""
+    reasons = [entry.reason for entry in result.skipped]
+    if list(result.provenance.get("levels") or ()) != ["spectrum"] or not reasons:
+        return []
+    if any("`pjdiag spectrum --data`" not in reason for reason in reasons):
+        return []  # a bias has no spectrum on data either
+    if any(not isinstance(path, str) or path.endswith(".json") for path in paths):
+        return []
+    given = _target(result)
+    files = [f"spectrum-{number + 1}.json" for number in range(len(paths))]
+    words: list[str] = []
+    for path, file in zip(paths, files, strict=True):
+        options = given if words else []  # of the first they are added by the caller
+        words += ["pjdiag", "spectrum", *options, shell_word(str(path))]
+        words += [*WAVELENGTHS_ON_DATA[2:], f"-o json:{file}", "&&"]
+    return [*words, "pjdiag", "compare", *files]
 
 
 def _built(paths: list[object], compared: object) -> list[str]:
