@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from pjdiag.cli.coercion import without_pydantic
 from pjdiag.cli.commands import app, asked
-from pjdiag.cli.running import TYPED
+from pjdiag.cli.running import TOLD, TYPED
 from pjdiag.cli.settings import COMMAND_KEYS, default_map
 from pjdiag.errors import EXIT_COULD_NOT_RUN, EXIT_DONE, EXIT_INTERRUPTED, PjdiagError
 from pjdiag.render.text import visible
@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     _open_missing_streams()
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     TYPED.set(tuple(arguments))
+    TOLD.set(False)
     try:
         return _invoke(arguments)
     except BrokenPipeError:
@@ -71,7 +72,7 @@ def _invoke(arguments: list[str]) -> int:
     )
     sys.stdout.flush()
     if code == EXIT_INTERRUPTED:
-        return _fail("interrupted", EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED if TOLD.get() else _fail("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_DONE
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pjdiag.cli.options import Common
+from pjdiag.cli.running import TOLD
 from pjdiag.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def resumable(
 
 
 def _code(stopped_by: list[int]) -> int:
+    """The exit code of a run that has said what it leaves behind."""
+    TOLD.set(True)
     return stopped_by[0] if stopped_by else EXIT_INTERRUPTED
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
 """The arguments of this run of the command line."""
 
+TOLD: ContextVar[bool] = ContextVar("TOLD", default=False)
+"""Whether this run has said itself that it was stopped, and what is kept."""
+
 
 def run(
     common: Common,

@@ -155,7 +155,7 @@ def _checked(lengths: Sequence[int] | None, precisions: Sequence[str]) -> tuple[
         if precision not in PRECISIONS:
             raise UsageError(
                 f"unknown precision {precision!r}; expected {', '.join(PRECISIONS)}",
-                "pass --precision fp32",
+                "pass one of them, such as --precision fp32 or precisions=['fp32']",
             )
     return check_lengths(lengths if lengths is not None else [DEFAULT_LENGTH])
 

@@ -83,6 +83,7 @@ def test_a_terminated_run_keeps_what_it_has(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     ended = kill(tmp_path, signal.SIGINT, "-o", "found.json")
     assert ended.returncode == EXIT_INTERRUPTED, ended.stderr
+    assert ended.stderr.endswith("Next: the same command with --resume goes on from there\n")
     left_behind(tmp_path, ended)
     again = finish(tmp_path, "-o", "found.json", "--resume")
     assert again.returncode == 0, again.stderr

@@ -185,8 +185,9 @@ def test_many_queries_search_in_smaller_pieces_and_find_the_same(tmp_path, monke
 
 
 def test_unknown_precision(tmp_path):
-    with pytest.raises(UsageError, match="unknown precision 'fp8'"):
+    with pytest.raises(UsageError, match="unknown precision 'fp8'") as caught:
         pjdiag.probe(full_native(tmp_path / "m.safetensors"), precisions=["fp8"], decision=False)
+    assert caught.value.hint.endswith("such as --precision fp32 or precisions=['fp32']")
 
 
 def test_the_earlier_of_equal_candidates_wins():
