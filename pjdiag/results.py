@@ -116,12 +116,15 @@ class Result:
         return frame.astype({**dict.fromkeys(counts, "Int64"), **dict.fromkeys(empty, "float64")})
 
     def select(self, **conditions: Any) -> list[Row]:
-        """Rows whose columns equal ``conditions``.
+        """Rows whose columns equal ``conditions``. Raises UsageError for a scope that is none.
 
         >>> result = Result("mass", {}, {}, ({"scope": "model", "sector": "fj"},))
         >>> len(result.select(scope="model")), len(result.select(sector="lc"))
         (1, 0)
         """
+        scope = conditions.get("scope")
+        if isinstance(scope, str) and scope not in tuple(Scope):
+            raise UsageError(f"no scope {scope!a}", f"pass one of {', '.join(Scope)}")
         return [
             row
             for row in self.rows

@@ -52,3 +52,10 @@ def test_a_column_of_figures_without_one_is_of_numbers() -> None:
     assert empty["effective_mass"].dtype == "float64"
     assert empty["effective_mass"].isna().all()
     assert empty["jet_order"].dtype == "Int64"
+
+
+def test_a_scope_that_is_none_selects_nothing_silently_no_more() -> None:
+    result = pjdiag.Result("mass", {}, {}, ({"scope": "model"},))
+    assert len(result.select(scope="model")) == 1
+    with pytest.raises(pjdiag.errors.UsageError, match="no scope .modle"):
+        result.select(scope="modle")
