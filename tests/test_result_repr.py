@@ -54,8 +54,8 @@ def test_a_column_of_figures_without_one_is_of_numbers() -> None:
     assert empty["jet_order"].dtype == "Int64"
 
 
-def test_a_scope_that_is_none_selects_nothing_silently_no_more() -> None:
+def test_a_scope_that_is_none_is_refused() -> None:
     result = pjdiag.Result("mass", {}, {}, ({"scope": "model"},))
     assert len(result.select(scope="model")) == 1
-    with pytest.raises(pjdiag.errors.UsageError, match="no scope .modle"):
+    with pytest.raises(pjdiag.errors.UsageError, match="no scope 'modle'"):
         result.select(scope="modle")
