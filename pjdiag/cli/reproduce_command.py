@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pjdiag.cli.options import AllRows, Outputs, Quiet
-from pjdiag.cli.running import command_line
+from pjdiag.cli.running import TOLD, command_line
 from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError, UsageError, pip_install
 from pjdiag.lab.experiments.registry import ALL, available
 from pjdiag.terms import Scope
@@ -83,6 +83,7 @@ def reproduce(
     except KeyboardInterrupt:
         if not quiet:
             typer.echo("Stopped. The same command goes on from here.", err=True)
+            TOLD.set(True)
         raise
     emit(
         replace(result, provenance={**result.provenance, "command": command_line()}),

@@ -88,7 +88,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path):
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 130
-    assert "The same command goes on from here." in said
+    assert said.endswith("Stopped. The same command goes on from here.\n")
     kept = {path.name: json.loads(path.read_text())["value"] for path in parts.glob("*.json")}
     assert 1 <= len(kept) < 8
     assert all(set(value) == {"learned", "read"} for value in kept.values())
