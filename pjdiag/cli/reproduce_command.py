@@ -10,8 +10,8 @@ import typer
 
 from pjdiag.cli.options import AllRows, Outputs, Quiet
 from pjdiag.cli.running import TOLD, command_line
-from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError, UsageError, pip_install
-from pjdiag.lab.experiments.registry import ALL, available
+from pjdiag.errors import EXIT_INCONCLUSIVE, MissingDependencyError, pip_install
+from pjdiag.lab.experiments.registry import ALL, available, require_known
 from pjdiag.terms import Scope
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def reproduce(
     """
     from importlib.util import find_spec
 
-    _require_known(name)
+    require_known(name, (*available(), ALL))
     if find_spec("torch") is None:
         raise MissingDependencyError("the experiments need torch", pip_install("torch"))
     from pjdiag.lab.experiments.base import Setting
@@ -96,17 +96,6 @@ def reproduce(
     )
     if len(result.provenance["experiments"]) < len(names):
         raise typer.Exit(EXIT_INCONCLUSIVE)
-
-
-def _require_known(name: str) -> None:
-    """Raises UsageError for a name that is none, with the nearest that is one."""
-    from pjdiag.checkpoint.text import near  # its package costs more than --help may
-
-    choices = (*available(), ALL)
-    if name not in choices:
-        close = near(name, choices)[:1]
-        nearest = f"; near it: {close[0]}" if close else ""
-        raise UsageError(f"no experiment {name!a}{nearest}", f"pass one of {', '.join(choices)}")
 
 
 def _reporter(quiet: bool) -> "Callable[[str], None]":

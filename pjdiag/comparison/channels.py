@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -46,19 +46,24 @@ def comparable(a: Result, b: Result, scope: Scope) -> tuple[Result, Result, list
     return _without(a, apart), _without(b, apart), notes
 
 
-def unlike(first: Row, second: Row, a: Result, b: Result) -> tuple[str, ...]:
-    """Figures of two rows with the same keys that are not of the same thing."""
-    return ONE_SIDED if _origin(first, a) != _origin(second, b) else ()
+def unlike(a: Result, b: Result) -> Callable[[Row, Row], bool]:
+    """Tells of a row of ``a`` and one of ``b`` whether their ``ONE_SIDED`` are of two kinds."""
+    mixed = _has_pope(a), _has_pope(b)
+    return lambda first, second: _origin(first, mixed[0]) != _origin(second, mixed[1])
 
 
 def _by_place(result: Result, scope: Scope) -> dict[Place, list[Row]]:
     """A row of each channel, by where it is."""
-    ranks = tuple(Scope)
     found: dict[Place, list[Row]] = {}
     for row in result.rows:
-        if _is_channel(row) and ranks.index(row["scope"]) <= ranks.index(scope):
+        if _is_channel(row) and _down_to(scope, row):
             found.setdefault(_place(row), []).append(row)
     return {place: _once(rows) for place, rows in found.items()}
+
+
+def _down_to(scope: Scope, row: Row) -> bool:
+    ranks = tuple(Scope)
+    return ranks.index(row["scope"]) <= ranks.index(scope)
 
 
 def _place(row: Row) -> Place:
@@ -115,10 +120,9 @@ def _turning(
 
 def _origins(a: Result, b: Result, scope: Scope) -> Iterator[str]:
     """Mass from the weights against mass on the data, and what is compared instead."""
-    ranks = tuple(Scope)
     found = [
-        {_origin(row, each) for row in each.rows if ranks.index(row["scope"]) <= ranks.index(scope)}
-        for each in (a, b)
+        {_origin(row, mixed) for row in each.rows if _down_to(scope, row)}
+        for each, mixed in ((a, _has_pope(a)), (b, _has_pope(b)))
     ]
     if found[0] == found[1] or not all(found):
         return
@@ -130,11 +134,11 @@ def _origins(a: Result, b: Result, scope: Scope) -> Iterator[str]:
         yield f"{text}; save both with `pjdiag spectrum --data FILE -o json:PATH`"
 
 
-def _origin(row: Row, result: Result) -> str:
-    """Where the mass of a row is from."""
+def _origin(row: Row, mixed: bool) -> str:
+    """Where the mass of a row is from; ``mixed``: its result has PoPE."""
     if row.get("mechanism") == Mechanism.POPE.value:
         return "on the data"
-    if row.get("mechanism") is None and _has_pope(result):
+    if row.get("mechanism") is None and mixed:
         return "of both kinds"
     return "from the weights"
 

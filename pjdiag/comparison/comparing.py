@@ -158,6 +158,8 @@ def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[st
     known: list[str] = []
     if name == channels.NAME:
         a, b, known = channels.comparable(a, b, level.scope)
+    one_sided = channels.ONE_SIDED if name == channels.NAME else ()
+    unlike = channels.unlike(a, b)
     joined, notes = pairs(a, b, level)
     notes = [*known, *notes]
     heads = summed_heads(a), summed_heads(b)
@@ -168,7 +170,7 @@ def _differences(a: Result, b: Result, level: Level) -> tuple[list[Row], list[st
             pair = _value(first.get(column.name)), _value(second.get(column.name))
             if pair == (None, None):
                 continue
-            if name == channels.NAME and column.name in channels.unlike(first, second, a, b):
+            if column.name in one_sided and unlike(first, second):
                 continue
             if column.name in SUMS.get(name, ()) and not _as_many(heads, first):
                 left_out.add(column.name)

@@ -11,7 +11,8 @@ from typing import Any
 from pjdiag.lab.corpora import Corpus, Work
 from pjdiag.lab.native import write_atomically
 from pjdiag.lab.recipe import TrainOutcome, TrainRecipe
-from pjdiag.lab.words import counted, duration, plural
+from pjdiag.lab.words import duration
+from pjdiag.render.text import counted, plural
 
 CARD_VERSION = 1
 LANGUAGE = "byte-level language model"
@@ -93,9 +94,8 @@ def card_markdown(values: dict[str, Any]) -> str:
     """The card for reading."""
     recipe, data, held_out = values["recipe"], values["data"], values["held_out"]
     model = recipe["model"]
-    train, held = data["train"], data["held_out"]
     late = held_out["late_improvement"]
-    works = plural("work", len(held))
+    works = plural("work", len(data["held_out"]))
     lines = [
         f"# {model['method']}, {values.get('kind', LANGUAGE)}",
         "",
@@ -106,10 +106,7 @@ def card_markdown(values: dict[str, Any]) -> str:
         "",
         "## Data",
         "",
-        *([data["source"], ""] if data["source"] else []),
-        f"- Trained on {_amount(train)}: {', '.join(train)}.",
-        f"- Held out, whole: {', '.join(held)}; {sum(held.values()):,} bytes.",
-        f"- SHA-256 of works and split: `{data['sha256']}`",
+        *data_lines(data, named=True),
         "",
         "## Held-out loss",
         "",
@@ -151,11 +148,14 @@ def card_markdown(values: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def data_lines(data: dict[str, Any]) -> list[str]:
-    """Source, sizes and digest of the works on a card, for reading."""
+def data_lines(data: dict[str, Any], *, named: bool = False) -> list[str]:
+    """Source, sizes and digest of the works on a card, for reading; ``named``: those that are
+    trained on by name.
+    """
+    names = f": {', '.join(data['train'])}" if named else ""
     return [
         *([data["source"], ""] if data["source"] else []),
-        f"- Trained on {_amount(data['train'])}.",
+        f"- Trained on {_amount(data['train'])}{names}.",
         f"- Held out, whole: {', '.join(data['held_out'])}; "
         f"{sum(data['held_out'].values()):,} bytes.",
         f"- SHA-256 of works and split: `{data['sha256']}`",

@@ -1,24 +1,6 @@
-"""Counts and times as a card says them."""
+"""Times as a card says them."""
 
 from __future__ import annotations
-
-
-def counted(number: int, word: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "layer"), counted(1200, "step")
-    ('1 layer', '1,200 steps')
-    """
-    return f"{number:,} {plural(word, number)}"
-
-
-def plural(word: str, number: int) -> str:
-    """The word for ``number`` of it.
-
-    >>> plural("work", 1), plural("work", 39)
-    ('work', 'works')
-    """
-    return word if number == 1 else f"{word}s"
 
 
 def duration(minutes: float) -> str:

@@ -86,6 +86,24 @@ def some_spans(numbers: Iterable[int], width: int = 20) -> str:
     return f"{first}, {second} .. {last}"
 
 
+def plural(word: str, number: int) -> str:
+    """The word for ``number`` of it.
+
+    >>> plural("layer", 1), plural("layer", 2)
+    ('layer', 'layers')
+    """
+    return word if number == 1 else f"{word}s"
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "layer"), counted(1200, "step")
+    ('1 layer', '1,200 steps')
+    """
+    return f"{number:,} {plural(word, number)}"
+
+
 def capitalised(text: str) -> str:
     """``text`` with its first letter in upper case, the rest as it is."""
     return text[:1].upper() + text[1:]

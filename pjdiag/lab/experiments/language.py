@@ -9,6 +9,7 @@ from pjdiag.lab.experiments.run_claims import Models, by_model, leading, spread
 from pjdiag.lab.experiments.run_figures import Wanted, measured, over_seeds
 from pjdiag.lab.experiments.training_runs import LANGUAGE_RUNS, TrainingRun
 from pjdiag.lab.streams import LANGUAGES
+from pjdiag.render.text import counted
 from pjdiag.results import Row
 from pjdiag.terms import Sector
 
@@ -84,7 +85,7 @@ def best_at_longest(rows: Sequence[Row]) -> Finding:
 
 
 def _seeds(values: Sequence[float]) -> str:
-    return f"{len(values)} seed" + ("s" if len(values) > 1 else "")
+    return counted(len(values), "seed")
 
 
 def _full(rows: Sequence[Row], figure: str, length: int | None) -> Models:

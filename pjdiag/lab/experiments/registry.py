@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -36,10 +37,21 @@ def experiment(name: str) -> Experiment:
     >>> experiment("fixed-recovery").seeds
     ()
     """
-    if name not in available():
-        raise UsageError(f"no experiment {name!a}", f"pass one of {', '.join((*available(), ALL))}")
+    require_known(name, available())
     found: Experiment = import_module(_module(name)).EXPERIMENT
     return found
+
+
+def require_known(name: str, choices: Collection[str]) -> None:
+    """Raises UsageError for a name that is none of ``choices``, with the nearest that is one."""
+    if name in choices:
+        return
+    from pjdiag.checkpoint.text import near  # its package costs more than --help may
+
+    close = near(name, choices)[:1]
+    nearest = f"; near it: {close[0]}" if close else ""
+    every = ", ".join((*available(), ALL))
+    raise UsageError(f"no experiment {name!a}{nearest}", f"pass one of {every}")
 
 
 def _module(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Never
 
@@ -45,8 +45,7 @@ class Section:
     """Why there is nothing to show."""
 
 
-def _nothing(result: Result) -> tuple[Never, ...]:
-    del result
+def _nothing(*_: object) -> tuple[Never, ...]:
     return ()
 
 
@@ -58,7 +57,7 @@ class _Plan:
     draw: Callable[[Result], Iterable[Figure]]
     again: bool = False
     """The diagnostic has had its sentence and its tables in an earlier section."""
-    left_out: Callable[[Result], tuple[str, ...]] = _nothing
+    left_out: Callable[[Result, Sequence[Figure]], tuple[str, ...]] = _nothing
     """Which figure there is not, and why."""
 
 
@@ -154,7 +153,7 @@ def _section(plan: _Plan, survey: Survey, data: str | None, reading: tuple[str, 
         empty = "" if figures else "no mechanism here has more than one jet order"
         return Section(plan.name, plan.title, "", figures, (), (), again if figures else "", empty)
     skipped = (f"skipped: {on_page(survey, line)}" for line in words.skipped)
-    notes = (*plan.left_out(result), *words.warnings, *skipped)
+    notes = (*plan.left_out(result, figures), *words.warnings, *skipped)
     return Section(plan.name, plan.title, words.headline, figures, words.tables, notes, again)
 
 

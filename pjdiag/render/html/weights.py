@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.html.figure import Figure, axes, bars, heat, rounded, table
@@ -158,9 +158,9 @@ def energy_figures(result: Result) -> Iterator[Figure]:
         yield _order_energy(orders, longest)
 
 
-def energy_left_out(result: Result) -> tuple[str, ...]:
-    """Why there is no figure by order, where there is none."""
-    if any(figure.name == "energy-order" for figure in energy_figures(result)):
+def energy_left_out(result: Result, drawn: Sequence[Figure]) -> tuple[str, ...]:
+    """Why there is no figure by order among those ``drawn``, where there is none."""
+    if any(figure.name == "energy-order" for figure in drawn):
         return ()
     jets = any(result.select(scope="model", sector=sector) for sector in JETS)
     why = "the sectors with orders are zero" if jets else "no sector here has several orders"

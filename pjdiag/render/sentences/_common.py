@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pjdiag.render.places import Place, coarsest
-from pjdiag.render.text import capitalised
+from pjdiag.render.text import capitalised, plural
 from pjdiag.results import Result
 from pjdiag.terms import Scope
 
@@ -32,15 +32,6 @@ def nothing(result: Result) -> str:
     reasons = list(dict.fromkeys(entry.reason for entry in result.skipped))
     text = f"Nothing could be measured: {layers} {plural('layer', layers)} left out"
     return f"{text} ({reasons[0]})" if len(reasons) == 1 else f"{text}, for the reasons below"
-
-
-def plural(word: str, number: int) -> str:
-    """The word for ``number`` of it.
-
-    >>> plural("layer", 1), plural("layer", 2)
-    ('layer', 'layers')
-    """
-    return word if number == 1 else f"{word}s"
 
 
 def _excluded(result: Result) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place
-from pjdiag.render.sentences._common import about, plural
-from pjdiag.render.text import listed
+from pjdiag.render.sentences._common import about
+from pjdiag.render.text import listed, plural
 from pjdiag.render.views.energy import ALL_LAGS, POOLED, fitted_sectors, zero
 from pjdiag.results import Result, Row
 from pjdiag.terms import JET_SECTORS, SECTOR_TITLES, Sector

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pjdiag.gate.checks import Change, Status
 from pjdiag.gate.verdict import fails, problems
 from pjdiag.render.checks import by_rule, places
-from pjdiag.render.sentences._common import nothing, plural
-from pjdiag.render.text import capitalised, listed
+from pjdiag.render.sentences._common import nothing
+from pjdiag.render.text import capitalised, listed, plural
 from pjdiag.results import Result, Row
 
 FEW = 3

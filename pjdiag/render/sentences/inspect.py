@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pjdiag.render import numbers
 from pjdiag.render.places import mechanism_title
-from pjdiag.render.sentences._common import nothing, plural
-from pjdiag.render.text import capitalised, listed, some_spans
+from pjdiag.render.sentences._common import nothing
+from pjdiag.render.text import capitalised, listed, plural, some_spans
 from pjdiag.render.views.inspect import is_unknown, layer_rows
 from pjdiag.results import Result, Row
 from pjdiag.terms import SECTOR_TITLES, Mechanism, Sector

@@ -8,7 +8,7 @@ from pjdiag.render import numbers
 from pjdiag.render.places import Place
 from pjdiag.render.sentences._common import about
 from pjdiag.render.sentences._removals import removal_words
-from pjdiag.render.text import listed
+from pjdiag.render.text import counted, listed
 from pjdiag.render.views.model_loo import SINGLE, idle, leading
 from pjdiag.results import Result, Row
 from pjdiag.terms import Scope
@@ -89,8 +89,7 @@ def _cost(row: Row, unit: str, at: str) -> str:
 def _interval(row: Row) -> str:
     ends = [row["ci_low"], row["ci_high"]]
     if None in ends:
-        count = row["windows"]
-        return f" ({count} window{'' if count == 1 else 's'}, too few for an interval)"
+        return f" ({counted(row['windows'], 'window')}, too few for an interval)"
     return f" ({' to '.join(map(numbers.figure, ends))})"
 
 

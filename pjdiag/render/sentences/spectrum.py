@@ -7,8 +7,8 @@ from functools import partial
 
 from pjdiag.render import numbers
 from pjdiag.render.places import Place, mechanism_title
-from pjdiag.render.sentences._common import about, plural
-from pjdiag.render.text import listed
+from pjdiag.render.sentences._common import about
+from pjdiag.render.text import listed, plural
 from pjdiag.render.views.spectrum import UNKNOWN_BAND, bands, channels, of_data
 from pjdiag.results import Result
 from pjdiag.terms import Band, Scope
